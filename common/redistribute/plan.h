@@ -1,0 +1,48 @@
+// Plans a redistribute: the steps that turn one layout of a tensor into another on one mesh, by least bytes, then fewest
+// steps, then the order of (axis, op as in RedistributeOp). Example: 5 rows, S(0) -> R on tp=4 is one all_gather.
+// Pure; a plan is valid at every size of the symbols, costs are compared at the given concrete shape.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/layout/spec.h"
+
+namespace tp {
+
+// In the table's order (SEMANTICS 3); the order breaks ties.
+enum class RedistributeOp { kNone, kSlice, kAllGather, kAllToAll, kAllReduce, kReduceScatter, kDivide, kFill, kPermute };
+// "none", "slice", "all_gather", "all_to_all", "all_reduce", "reduce_scatter", "divide", "fill", "permute".
+std::string_view RedistributeOpName(RedistributeOp op);
+
+struct RedistributeStep {
+  RedistributeOp op = RedistributeOp::kNone;
+  std::vector<int> axes;  // mesh axes it acts on, ascending; several where it runs over the flattened axes
+  Placements from;
+  Placements to;
+  bool operator==(const RedistributeStep&) const = default;
+};
+
+struct RedistributePlan {
+  std::vector<RedistributeStep> steps;  // empty where nothing moves or changes
+};
+
+// INVALID_ARGUMENT for targets that SEMANTICS 3 refuses (R -> P(product), S -> P(avg), ...); UNIMPLEMENTED by name for
+// kinds that are not built yet. `from` and `to` are normalised placements of one tensor of `dtype` and global `shape`.
+absl::StatusOr<RedistributePlan> PlanRedistribute(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape,
+                                                  const Placements& from, const Placements& to);
+
+// Bytes of one step by the definition of SEMANTICS 3: payload, without padding, received by the busiest rank.
+int64_t StepBytes(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape, const RedistributeStep& step);
+int64_t PlanBytes(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape, const RedistributePlan& plan);
+
+// Scratch memory that executing `step` needs on the rank at `coordinate` beside source and result (worker/tensor uses
+// exactly this much): packed send and receive buffers.
+int64_t StepScratchBytes(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape, const RedistributeStep& step,
+                         absl::Span<const int> coordinate);
+
+// "tp" or "dp,tp".
+std::string StepAxesText(const Mesh& mesh, const RedistributeStep& step);
+
+}  // namespace tp
