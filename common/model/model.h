@@ -1,0 +1,192 @@
+// The model definition: a tree of modules. A leaf carries a typed configuration and owns parameters; a composite's
+// forward is a dataflow graph whose nodes call child modules or functions, with several inputs and outputs.
+// Immutable values; ValidateModel (flatten.h) checks them. Example, y = relu(fc(x)):
+//   Module root{.config = CompositeConfig{.inputs = {{"x"}},
+//       .nodes = {{.name = "h", .child = "fc", .arguments = {{"", "x"}}},
+//                 {.name = "y", .function = "relu", .arguments = {{"", "h"}}}},
+//       .outputs = {{"y", "y"}}},
+//     .children = {{.name = "fc", .config = LinearConfig{.in_features = 4, .out_features = 8}}}};
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/layout/placement.h"
+#include "common/model/attribute.h"
+#include "common/tensor/dim.h"
+#include "common/tensor/dtype.h"
+#include "common/tensor/shape.h"
+
+namespace tp {
+
+// --- Initializers: how a state's first values are made (SEMANTICS 7; bounds and generator in initializer.h).
+struct Initializer {
+  enum class Kind { kZeros, kOnes, kConstant, kArange, kEye, kUniform, kNormal };
+  Kind kind = Kind::kZeros;
+  double a = 0;  // kConstant: the value; kArange: the first; kUniform: low; kNormal: mean
+  double b = 0;  // kArange: the step; kUniform: high; kNormal: standard deviation
+  bool operator==(const Initializer&) const = default;
+};
+
+// --- Where a state's values come from (Foundation 18). Executed by byte ranges.
+struct WeightSource {
+  enum class Kind { kFile, kSlice, kTranspose, kConcat, kInitializer, kAlias };
+  Kind kind = Kind::kInitializer;
+  std::string path;                  // kFile: a safetensors file; kAlias: path of another state
+  std::string tensor;                // kFile: the tensor's name in it
+  int dim = 0;                       // kSlice, kConcat
+  int64_t start = 0, length = 0;     // kSlice
+  std::vector<int> permutation;      // kTranspose
+  std::vector<WeightSource> parts;   // kSlice, kTranspose: one; kConcat: all
+  Initializer initializer;           // kInitializer
+  bool operator==(const WeightSource&) const = default;
+};
+
+// --- Typed configurations of leaf kinds.
+struct LinearConfig {
+  int64_t in_features = 0, out_features = 0;
+  bool bias = true;
+  std::optional<DType> output_dtype;  // of the product; the compute dtype where absent
+};
+struct EmbeddingConfig {
+  int64_t num_embeddings = 0, embedding_dim = 0;
+};
+struct RMSNormConfig {
+  int64_t dim = 0;  // size of the last dim
+  double eps = 1e-6;
+};
+struct ActivationConfig {
+  std::string function;  // "relu", "gelu", "silu"
+  Attributes attributes;
+};
+struct IdentityConfig {};
+
+// --- Containers. Sequential's forward calls its children one after the other; the other two have none.
+struct SequentialConfig {};
+struct ModuleListConfig {};
+struct ModuleDictConfig {};
+
+// --- Composite: a dataflow graph. Values are named within the graph: an input's name, a node's output name, or
+// "self.NAME" for a state of the module itself.
+struct GraphInput {
+  std::string name;
+  bool optional = false;
+};
+struct Argument {
+  std::string name;   // "" = positional
+  std::string value;  // name of a value; "" = an omitted optional
+};
+struct GraphNode {
+  std::string name;                   // also its output's name where `outputs` is empty
+  std::string child;                  // dotted path below this module ("layers.0"), or
+  std::string function;               // a function's name; exactly one of both is set
+  std::vector<Argument> arguments;
+  Attributes attributes;              // of a function
+  std::vector<std::string> outputs;   // names of several outputs
+};
+struct GraphOutput {
+  std::string name;
+  std::string value;
+};
+struct StateDef {
+  std::string name;
+  Shape shape;
+  bool buffer = false;        // else a parameter
+  bool persistent = true;     // buffers
+  bool requires_grad = true;  // parameters; carried and returned, there is no backward
+  std::optional<DType> dtype; // the compute dtype where absent
+};
+struct CompositeConfig {
+  std::string type_name;  // for messages, as "DecoderLayer"
+  std::vector<GraphInput> inputs;
+  std::vector<GraphNode> nodes;
+  std::vector<GraphOutput> outputs;
+  std::vector<StateDef> states;
+};
+
+using ModuleConfig = std::variant<CompositeConfig, SequentialConfig, ModuleListConfig, ModuleDictConfig, LinearConfig,
+                                  EmbeddingConfig, RMSNormConfig, ActivationConfig, IdentityConfig>;
+
+struct Module {
+  std::string name;  // child name in its parent; "" for the root
+  ModuleConfig config;
+  std::vector<Module> children;
+  std::map<std::string, Initializer> param_init;  // own state name -> initializer
+};
+
+// --- What the model takes, with symbols for free dims.
+struct ModelInput {
+  std::string name;  // a graph input of the root
+  DType dtype = DType::kF32;
+  SymShape shape;
+};
+
+// How text is generated with it: absent for models that are not language models.
+struct GenerationConfig {
+  std::string ids_input;       // I64 [batch, time]
+  std::string logits_output;   // F32 [batch, time, vocabulary]
+  int64_t vocab_size = 0;
+  int64_t max_positions = 0;   // prompt and new tokens together
+  std::optional<int64_t> bos_token_id;
+  std::vector<int64_t> eos_token_ids;
+  std::string tokenizer;       // "bytes"; "" = token ids only
+};
+
+struct ModelDef {
+  Module root;
+  std::vector<ModelInput> inputs;
+  std::map<std::string, int64_t> symbol_limits;  // symbol -> largest value allowed, as time -> 512
+  std::optional<GenerationConfig> generation;
+};
+
+// --- Parallel styles (SEMANTICS 6). A layout list has one entry for each positional argument or output; an entry that is
+// absent leaves it untouched.
+using OptionalPlacement = std::optional<Placement>;
+struct ColwiseParallel {
+  Placement input_layouts = Placement::Replicate();
+  Placement output_layouts = Placement::Shard(-1);
+  bool use_local_output = true;
+};
+struct RowwiseParallel {
+  Placement input_layouts = Placement::Shard(-1);
+  Placement output_layouts = Placement::Replicate();
+  bool use_local_output = true;
+};
+// What a plan may name and is not built yet; refused by name when the plan is resolved.
+struct UnbuiltStyle {
+  std::string name;
+};
+using Style = std::variant<ColwiseParallel, RowwiseParallel, UnbuiltStyle>;
+// "ColwiseParallel(input_layouts=(Replicate(),), output_layouts=(Shard(dim=-1),), use_local_output=True)".
+std::string StyleText(const Style& style);
+std::string StyleName(const Style& style);
+
+struct PlanEntry {
+  std::string pattern;
+  Style style;
+  bool input_layouts_written = false;  // written layouts are claims that are checked (SEMANTICS 5)
+};
+struct ParallelPlan {
+  std::vector<MeshAxis> mesh;        // axes and sizes
+  std::string axis;                  // the styles' axis; "" = "tp", or the only axis
+  std::vector<PlanEntry> entries;
+  bool allow_unmatched = false;
+  std::vector<std::string> batch_axes;
+};
+
+// --- One submission: everything but the bytes of weights.
+struct Submission {
+  std::string name;
+  ModelDef model;
+  ParallelPlan plan;
+  std::map<std::string, WeightSource> weights;  // state path -> source
+  std::string weights_file;  // states without an entry come from this safetensors file under their own path; "" = from
+                             // their initializers
+  DType compute_dtype = DType::kF32;
+  uint64_t seed = 0;
+};
+
+}  // namespace tp
