@@ -1,0 +1,149 @@
+// Device: memory, streams and kernels of one processor (a set of CPU cores, a GPU). Every kernel call takes a stream,
+// returns at once and runs in the stream's order; CPU streams are inline. Host memory is touched only through the copy
+// calls. One thread owns a device. Example:
+//   auto device = *CreateCpuDevice({.threads = 2});  auto stream = device->CreateStream();
+//   device->Unary(*stream, UnaryOp::kSilu, x, y);
+// Shapes are local. A tensor with a 0 in its shape is legal everywhere. Kernels check nothing that compiling proved;
+// what depends on data (ids of an embedding) is checked.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/tensor/dtype.h"
+#include "common/tensor/shape.h"
+
+namespace tp::worker {
+
+// Dense row-major tensors in device memory; views do not own.
+struct TensorView {
+  DType dtype = DType::kF32;
+  void* data = nullptr;
+  Shape shape;
+};
+struct ConstTensorView {
+  DType dtype = DType::kF32;
+  const void* data = nullptr;
+  Shape shape;
+  ConstTensorView() = default;
+  ConstTensorView(DType d, const void* p, Shape s) : dtype(d), data(p), shape(std::move(s)) {}
+  ConstTensorView(const TensorView& v) : dtype(v.dtype), data(v.data), shape(v.shape) {}  // NOLINT
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+};
+class DeviceBuffer {  // owns device memory; freed with it. In sanitizer builds guard bytes are checked when it is freed.
+ public:
+  virtual ~DeviceBuffer() = default;
+  virtual void* data() = 0;
+  virtual int64_t size() const = 0;
+};
+// A weight of linear in the device's own layout (oneDNN blocked, F32 where the processor has no bf16 product).
+class PackedWeight {
+ public:
+  virtual ~PackedWeight() = default;
+  virtual int64_t out_features() const = 0;
+  virtual int64_t in_features() const = 0;
+  virtual DType dtype() const = 0;       // as it was given
+  virtual int64_t memory_bytes() const = 0;
+};
+
+enum class UnaryOp { kSilu, kRelu, kGelu, kGeluTanh, kNegate };
+enum class BinaryOp { kAdd, kSub, kMul };
+
+// One sequence of a step: its tokens are rows first_token .. first_token + count - 1 of the flattened [batch * time];
+// `past` positions are in the cache already. Page i holds positions 16 i .. 16 i + 15.
+struct SequenceSpan {
+  int64_t first_token = 0;
+  int64_t count = 0;
+  int64_t past = 0;
+  std::vector<int32_t> pages;  // covers past + count positions; empty in a plain forward (past is 0 then)
+};
+// Cache of one attention: page p at base + p * [2, kv_heads, 16, head_dim]; first the keys, then the values.
+struct PagedCache {
+  DType dtype = DType::kF32;
+  void* base = nullptr;
+  int64_t page_count = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+};
+struct AttentionArguments {
+  ConstTensorView query;   // [tokens, q_heads, head_dim]
+  ConstTensorView key;     // [tokens, kv_heads, head_dim]
+  ConstTensorView value;
+  TensorView output;       // as query
+  absl::Span<const SequenceSpan> sequences;
+  const PagedCache* cache = nullptr;  // nullptr: keys and values of this call only
+  float scale = 1;
+  bool causal = true;      // position i sees 0..i; else all of its sequence
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::string Describe() const = 0;  // "cpu (AVX2, 2 threads)"
+  // Whether products of `dtype` run in it; else weights are widened to F32 when packed.
+  virtual bool HasProduct(DType dtype) const = 0;
+  virtual std::unique_ptr<Stream> CreateStream() = 0;
+  // Waits until all work of the stream is done; the first failure of a kernel since the last call, if any.
+  virtual absl::Status Synchronize(Stream& stream) = 0;
+  // RESOURCE_EXHAUSTED naming the bytes where there is no memory. Zero bytes give a valid buffer.
+  virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) = 0;
+
+  virtual absl::Status CopyToDevice(Stream& stream, const void* host, void* device, int64_t bytes) = 0;
+  virtual absl::Status CopyToHost(Stream& stream, const void* device, void* host, int64_t bytes) = 0;
+  virtual absl::Status CopyOnDevice(Stream& stream, const void* from, void* to, int64_t bytes) = 0;
+  virtual absl::Status FillZero(Stream& stream, void* device, int64_t bytes) = 0;
+  // A box of a row-major array to a box of another (as tp::CopyBox).
+  virtual absl::Status CopyBox(Stream& stream, const ConstTensorView& from, absl::Span<const int64_t> from_offset,
+                               const TensorView& to, absl::Span<const int64_t> to_offset,
+                               absl::Span<const int64_t> sizes) = 0;
+
+  // weight [out, in] of F32 or BF16 -> packed once. UNIMPLEMENTED for other types.
+  virtual absl::StatusOr<std::unique_ptr<PackedWeight>> PackWeight(Stream& stream, const ConstTensorView& weight) = 0;
+  // Back to plain [out, in] in the given dtype, bit for bit.
+  virtual absl::Status UnpackWeight(Stream& stream, const PackedWeight& weight, const TensorView& plain) = 0;
+  // output [m, out] = input [m, in] x weight^T (+ bias [out]). F32 accumulation. input F32 or BF16; output F32 or BF16;
+  // bias nullptr or of the input's dtype.
+  virtual absl::Status Linear(Stream& stream, const ConstTensorView& input, const PackedWeight& weight,
+                              const ConstTensorView* bias, const TensorView& output) = 0;
+
+  // output [.., d] = rows of table [rows, d]; the table holds global rows [row_begin, row_begin + rows) of `vocabulary`;
+  // ids of other ranks' rows give zeros. ids I64. INVALID_ARGUMENT "id X at position P outside [0, vocabulary)".
+  virtual absl::Status Embedding(Stream& stream, const ConstTensorView& ids, const ConstTensorView& table,
+                                 int64_t row_begin, int64_t vocabulary, const TensorView& output) = 0;
+  // Over the last dim; statistics in F32, multiplied by weight after the cast back (Hugging Face).
+  virtual absl::Status RmsNorm(Stream& stream, const ConstTensorView& input, const ConstTensorView& weight, double eps,
+                               const TensorView& output) = 0;
+  // input [tokens, heads, head_dim], rotate-half (Hugging Face); positions [tokens] I64; angles computed in F64/F32.
+  virtual absl::Status Rotary(Stream& stream, const ConstTensorView& input, const ConstTensorView& positions,
+                              double theta, const TensorView& output) = 0;
+  // With a cache: writes keys and values of this call into the pages, then attends over the pages. Query head h uses kv
+  // head h * kv_heads / q_heads. F32 softmax. Does not copy kv heads.
+  virtual absl::Status Attention(Stream& stream, const AttentionArguments& arguments) = 0;
+
+  virtual absl::Status Unary(Stream& stream, UnaryOp op, const ConstTensorView& input, const TensorView& output) = 0;
+  // numpy broadcasting; one floating dtype (computed in F32 for BF16), or I64.
+  virtual absl::Status Binary(Stream& stream, BinaryOp op, const ConstTensorView& a, const ConstTensorView& b,
+                              const TensorView& output) = 0;
+  virtual absl::Status Scale(Stream& stream, const ConstTensorView& input, double factor, const TensorView& output) = 0;
+  virtual absl::Status Cast(Stream& stream, const ConstTensorView& input, const TensorView& output) = 0;
+  virtual absl::Status Softmax(Stream& stream, const ConstTensorView& input, int dim, const TensorView& output) = 0;
+  // I64 indices; ties to the lowest; NaN is the largest.
+  virtual absl::Status ArgMax(Stream& stream, const ConstTensorView& input, int dim, const TensorView& output) = 0;
+  virtual absl::Status Transpose(Stream& stream, const ConstTensorView& input, absl::Span<const int> permutation,
+                                 const TensorView& output) = 0;
+  // output [rows, ...] = rows of input [n, ...] by I64 indices.
+  virtual absl::Status SelectRows(Stream& stream, const ConstTensorView& input, const ConstTensorView& rows,
+                                  const TensorView& output) = 0;
+};
+
+}  // namespace tp::worker
