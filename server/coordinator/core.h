@@ -1,0 +1,35 @@
+// The coordinator's core: a pure function of (state, event, now) to actions (Foundation 4). No gRPC, file, thread or clock:
+// the same events at the same times give the same actions. Example:
+//   Core core(options);
+//   for (Action& action : core.Apply(WorkerJoined{...}, now)) adapter.Execute(std::move(action));
+// Thread-compatible: one thread calls it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/coordinator/events.h"
+#include "server/coordinator/state.h"
+
+namespace tp::server {
+
+class Core {
+ public:
+  explicit Core(CoreOptions options);
+  ~Core();
+  std::vector<Action> Apply(Event event, absl::Time now);
+
+  // Views for queries.
+  const CoreOptions& options() const;
+  const std::map<std::string, WorkerState>& workers() const;
+  const std::map<std::string, ModelState>& models() const;
+  const std::map<uint64_t, MeshState>& meshes() const;
+  int running_calls() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tp::server

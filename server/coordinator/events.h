@@ -1,0 +1,185 @@
+// Events that reach the coordinator's core, and the actions that it answers with. Values; adapters translate gRPC, SQLite
+// and timers to and from them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/program/command.h"
+#include "common/program/compile.h"
+#include "common/tensor/host_tensor.h"
+#include "server/coordinator/state.h"
+
+namespace tp::server {
+
+using CallId = uint64_t;  // of one client call; given by the adapter, never reused
+
+// --- Events.
+struct WorkerJoined {
+  WorkerDescription worker;
+};
+struct WorkerLost {  // its session or its command stream broke
+  std::string worker, incarnation, reason;
+};
+struct WorkerHeartbeat {
+  std::string worker, incarnation;
+  uint64_t completed_sequence = 0;
+  int64_t used_bytes = 0;
+};
+struct StageProgressed {
+  std::string worker, incarnation;
+  uint64_t stage_id = 0;
+  int64_t done_bytes = 0, total_bytes = 0;
+};
+struct StageFinished {
+  std::string worker, incarnation;
+  StageResult result;
+};
+struct AckReceived {
+  std::string worker, incarnation;
+  Ack ack;
+};
+struct SubmitRequested {
+  CallId call = 0;                 // 0: restored from the store, nobody waits
+  std::string request_id;          // "" = none given
+  std::string digest;              // of the request's content
+  std::shared_ptr<const Submission> submission;
+  std::shared_ptr<const CompiledModel> compiled;
+  std::string blob;                // what the store keeps
+};
+struct StoreFinished {
+  uint64_t token = 0;
+  absl::Status status;
+};
+struct DeleteRequested {
+  CallId call = 0;
+  std::string request_id;
+  std::string name;
+};
+struct ForwardRequested {
+  CallId call = 0;
+  std::string model;
+  std::map<std::string, HostTensor> inputs;  // full global tensors
+  absl::Time deadline = absl::InfiniteFuture();
+};
+struct GenerateRequested {
+  CallId call = 0;
+  std::string model;
+  std::vector<int64_t> token_ids;
+  int max_new_tokens = 0;          // 0 = as many as fit, at most 256
+  bool ignore_eos = false;
+  Sampling sampling;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+struct CallCancelled {
+  CallId call = 0;
+};
+struct Tick {};
+struct DrainRequested {};          // refuse new calls with UNAVAILABLE; DrainFinished when the last running one ended
+
+using Event = std::variant<WorkerJoined, WorkerLost, WorkerHeartbeat, StageProgressed, StageFinished, AckReceived,
+                           SubmitRequested, StoreFinished, DeleteRequested, ForwardRequested, GenerateRequested,
+                           CallCancelled, Tick, DrainRequested>;
+
+// --- Actions.
+struct SendWelcome {
+  std::string worker;
+  uint64_t term = 0;
+};
+struct RefuseJoin {  // answers WorkerJoined in place of a welcome
+  std::string worker, incarnation;
+  absl::Status status;
+};
+struct SendCommand {
+  std::string worker;
+  Command command;
+};
+struct SendStage {
+  std::string worker;
+  Stage stage;
+};
+struct SendDrop {
+  std::string worker;
+  uint64_t stage_id = 0;
+};
+struct SendAbort {
+  std::string worker;
+  uint64_t mesh_id = 0, epoch = 0;
+  std::string reason;
+};
+struct SendFence {  // and closes its streams
+  std::string worker, incarnation, reason;
+};
+// Bytes that a worker will fetch over a data stream.
+struct OfferTransfer {
+  std::string worker;
+  uint64_t transfer_id = 0;
+  std::shared_ptr<const std::string> bytes;
+};
+// Forget a transfer: nobody will use it any more.
+struct CancelTransfer {
+  uint64_t transfer_id = 0;
+};
+struct StoreSubmission {
+  uint64_t token = 0;
+  std::string name, blob;
+};
+struct EraseSubmission {
+  uint64_t token = 0;
+  std::string name;
+};
+struct SubmitReply {
+  CallId call = 0;
+  absl::Status status;
+  std::string name;
+};
+struct DeleteReply {
+  CallId call = 0;
+  absl::Status status;
+};
+// A block of an answer: its bytes, or the streamed block `stream_index` of a transfer that a worker uploads.
+struct AnswerBlock {
+  uint32_t output = 0;
+  Shape offset, shape;
+  std::string data;
+  uint64_t transfer_id = 0;  // 0 = `data`
+  uint32_t stream_index = 0;
+  int64_t size_bytes = 0;
+};
+struct AnswerOutput {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+};
+struct ForwardReply {
+  CallId call = 0;
+  absl::Status status;
+  std::vector<AnswerOutput> outputs;
+  std::vector<AnswerBlock> blocks;
+  std::vector<CollectiveRecord> collectives;  // maximum over ranks, in program order
+  int64_t wire_bytes = 0, duration_us = 0;
+};
+// Some new tokens of a generation; the last one has `done` (with a finish reason, or a failed status).
+struct GenerateProgress {
+  CallId call = 0;
+  absl::Status status;
+  std::vector<int64_t> token_ids;
+  std::string finish_reason;
+  bool done = false;
+};
+struct ModelChanged {  // for watchers; also sent once it is gone
+  std::string name;
+};
+struct DrainFinished {};
+
+using Action = std::variant<SendWelcome, RefuseJoin, SendCommand, SendStage, SendDrop, SendAbort, SendFence, OfferTransfer,
+                            CancelTransfer, StoreSubmission, EraseSubmission, SubmitReply, DeleteReply, ForwardReply,
+                            GenerateProgress, ModelChanged, DrainFinished>;
+
+}  // namespace tp::server

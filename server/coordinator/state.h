@@ -1,0 +1,88 @@
+// What the coordinator knows: workers, meshes, epochs, models, calls. Plain values, changed only by Core::Apply (core.h).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/model/model.h"
+#include "common/program/command.h"
+#include "common/program/compile.h"
+
+namespace tp::server {
+
+struct CoreOptions {
+  uint64_t term = 1;
+  std::string version;
+  absl::Duration lease = absl::Seconds(3);
+  absl::Duration progress_floor = absl::Seconds(4);         // P = max(floor, 20 x usual command)
+  absl::Duration first_progress_floor = absl::Seconds(10);  // of the first execution after a load
+  absl::Duration stage_progress_limit = absl::Seconds(30);  // of staged work whose bytes stand still
+  absl::Duration connect_timeout = absl::Seconds(10);
+  double time_scale = 1;                                    // multiplies all of these
+  int max_queued_requests = 1024;                           // forwards and generations that wait or run
+  int max_runs_in_flight = 4;                               // a model
+  int max_sequences = 64;                                   // of a model, that decode at once
+  int prefill_tokens = 256;                                 // of all pieces of one Decode together
+  int64_t cache_bytes = int64_t{1} << 30;                   // largest cache of a model on a worker; at most 16 sequences
+};
+
+struct WorkerDescription {
+  std::string id, incarnation, version, device, host;
+  int64_t memory_limit_bytes = 0;  // 0 = none
+  int64_t pid = 0;
+  bool widens_bf16 = false;
+};
+
+// Commands sent to a worker and not answered yet.
+struct PendingCommand {
+  uint64_t sequence = 0, order = 0;
+  absl::Time sent;
+};
+struct WorkerState {
+  WorkerDescription description;
+  bool healthy = true;
+  std::string reason;              // why it is not
+  absl::Time last_heartbeat;
+  int64_t used_bytes = 0;
+  uint64_t next_sequence = 1;
+  uint64_t completed_sequence = 0;
+  absl::Time head_since;           // since when the oldest pending command is the oldest
+  std::deque<PendingCommand> pending;
+};
+
+struct MeshState {
+  uint64_t id = 0;
+  Mesh mesh;
+  uint64_t epoch = 1;
+  std::vector<std::string> workers;  // by rank
+  bool broken = false;
+};
+
+enum class ModelPhase { kCreated, kLoading, kReady, kFailed, kDeleting };
+std::string_view ModelPhaseName(ModelPhase phase);  // "CREATED", ...
+
+struct ModelRank {
+  std::string worker;
+  int64_t bytes_read = 0, parameter_bytes = 0;
+  int64_t done_bytes = 0, total_bytes = 0;
+};
+struct ModelState {
+  std::string name;
+  ModelPhase phase = ModelPhase::kCreated;
+  absl::Status error;
+  std::shared_ptr<const Submission> submission;
+  std::shared_ptr<const CompiledModel> compiled;
+  uint64_t mesh_id = 0;  // 0 = none yet
+  std::vector<ModelRank> ranks;
+  int cache_pages = 0;
+};
+
+}  // namespace tp::server
