@@ -1,5 +1,6 @@
 // Plans a redistribute: the steps that turn one layout of a tensor into another on one mesh, by least bytes, then fewest
-// steps, then the order of (axis, op as in RedistributeOp). Example: 5 rows, S(0) -> R on tp=4 is one all_gather.
+// steps, then the order of (axis, op as in RedistributeOp); a permute is taken only where it saves bytes.
+// Example: 5 rows, S(0) -> R on tp=4 is one all_gather.
 // Pure; a plan is valid at every size of the symbols, costs are compared at the given concrete shape.
 #pragma once
 
@@ -11,7 +12,7 @@
 
 namespace tp {
 
-// In the table's order (SEMANTICS 3); the order breaks ties.
+// In the order of the table of SEMANTICS 3; the order breaks ties.
 enum class RedistributeOp { kNone, kSlice, kAllGather, kAllToAll, kAllReduce, kReduceScatter, kDivide, kFill, kPermute };
 // "none", "slice", "all_gather", "all_to_all", "all_reduce", "reduce_scatter", "divide", "fill", "permute".
 std::string_view RedistributeOpName(RedistributeOp op);
@@ -37,8 +38,20 @@ absl::StatusOr<RedistributePlan> PlanRedistribute(const Mesh& mesh, DType dtype,
 int64_t StepBytes(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape, const RedistributeStep& step);
 int64_t PlanBytes(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape, const RedistributePlan& plan);
 
+// Who sends in all_gather, all_to_all and permute: true where the rank at `receiver` gets the part that it lacks of the
+// block of `sender` (coordinates) from that very rank. Equal copies are each asked by one rank only: the sender's
+// coordinate equals the receiver's on axes that `from` does not cut, as does its place among the neighbours of a
+// GroupShard. True for sender == receiver, which copies.
+bool SuppliesBlock(const Mesh& mesh, const RedistributeStep& step, absl::Span<const int> sender,
+                   absl::Span<const int> receiver);
+
 // Scratch memory that executing `step` needs on the rank at `coordinate` beside source and result (worker/tensor uses
-// exactly this much): packed send and receive buffers.
+// at most this much). Every part named here starts at a multiple of 64 bytes and is rounded up to one.
+//   none, slice, divide, fill: 0.
+//   all_gather: one received block for each other rank that supplies one; the own block is sent as it lies.
+//   all_to_all, permute: one packed block to send and one received block for each peer that it shares bytes with.
+//   all_reduce: 2 x the local block (a packed copy, and a copy to receive in chunks).
+//   reduce_scatter: the local block packed as the result pieces of the N ranks, and N x the own result piece.
 int64_t StepScratchBytes(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape, const RedistributeStep& step,
                          absl::Span<const int> coordinate);
 
