@@ -1,0 +1,29 @@
+// tpctl import: a Hugging Face folder becomes a submission file. Offline.
+#include <cstdio>
+
+#include "client/tpctl/commands.h"
+#include "client/tpctl/files.h"
+#include "common/base/status.h"
+#include "common/checkpoint/hugging_face.h"
+#include "common/proto_convert/submission_file.h"
+
+namespace tp::client {
+
+absl::Status Import(const GlobalOptions&, const ImportOptions& options) {
+  if (options.plan == "auto") return absl::UnimplementedError("--plan auto is not built yet; --plan standard is");
+  if (options.sequence_parallel) return absl::UnimplementedError("--sequence-parallel is not built yet");
+  if (options.memory_limit != 0) return absl::UnimplementedError("--memory-limit is not built yet");
+  HuggingFaceOptions import{.tp = options.tp};
+  if (!options.compute_dtype.empty()) {
+    TP_ASSIGN_OR_RETURN(import.compute_dtype, ParseDType(options.compute_dtype));
+  }
+  TP_ASSIGN_OR_RETURN(Submission submission, ImportHuggingFace(options.dir, import));
+  const std::string out = options.out.empty() ? "-.textproto" : options.out;
+  TP_ASSIGN_OR_RETURN(SubmissionFormat format, FormatOfPath(out));
+  TP_ASSIGN_OR_RETURN(std::string bytes, SerializeSubmission(submission, format));
+  if (!options.out.empty()) return WriteFile(options.out, bytes);
+  std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace tp::client

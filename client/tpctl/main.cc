@@ -1,0 +1,150 @@
+// tpctl: parses the command line and runs one command. Exit 0 on success, 1 on a failed request, 2 on wrong usage.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+#include <string>
+
+#include "client/tpctl/commands.h"
+
+namespace {
+
+using namespace tp::client;  // NOLINT: the commands
+
+// Commands that later versions bring. They answer UNIMPLEMENTED and are not in --help.
+bool IsUnbuilt(const std::string& name) {
+  for (const char* unbuilt : {"mesh", "tensor", "model", "profile", "embed", "export", "events", "diagnose", "completion"})
+    if (name == unbuilt) return true;
+  return false;
+}
+
+int Finish(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::fflush(stdout);
+  std::fprintf(stderr, "tpctl: %s: %s\n", std::string(absl::StatusCodeToString(status.code())).c_str(),
+               std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("tpctl drives Tensorplane: tensor-parallel models on a coordinator and its workers.", "tpctl");
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.set_help_all_flag("--help-all", "Help of all commands");
+
+  GlobalOptions globals;
+  app.add_option("--server", globals.server,
+                 "HOST:PORT of the coordinator (or TPCTL_SERVER, or what `local up` left in its default folder)");
+  app.add_option("--timeout", globals.timeout_seconds, "Seconds before a request is given up; 0 = never")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--output-format", globals.output_format, "table or json")->check(CLI::IsMember({"table", "json"}));
+
+  std::function<absl::Status()> run;
+  auto command = [&](CLI::App* parent, const char* name, const char* help, std::function<absl::Status()> body) {
+    CLI::App* sub = parent->add_subcommand(name, help);
+    sub->fallthrough();
+    sub->callback([&run, body] { run = body; });
+    return sub;
+  };
+
+  CLI::App* local = app.add_subcommand("local", "A coordinator and CPU workers on this machine");
+  local->require_subcommand(1);
+  local->fallthrough();
+  LocalOptions up, down;
+  CLI::App* sub = command(local, "up", "Starts them and returns when all are healthy", [&] { return LocalUp(globals, up); });
+  sub->add_option("--workers", up.workers, "Worker processes")->check(CLI::Range(1, 64));
+  sub->add_option("--dir", up.dir, "Folder of the endpoint, the logs and the state");
+  sub->add_option("--threads", up.threads, "Threads of each worker; 0 = cores / workers")->check(CLI::Range(0, 1024));
+  sub->add_option("--model-root", up.model_root, "Weights must lie under it");
+  sub->add_option("--coordinator-flag", up.coordinator_flags, "Passed on to tp-coordinator, as --coordinator-flag=--time-scale=2");
+  sub->add_option("--worker-flag", up.worker_flags, "Passed on to every tp-worker");
+  sub = command(local, "down", "Stops them", [&] { return LocalDown(globals, down); });
+  sub->add_option("--dir", down.dir, "Folder that `local up` was given");
+
+  ImportOptions import;
+  sub = command(&app, "import", "Turns a Hugging Face folder into a submission file (offline)",
+                [&] { return Import(globals, import); });
+  sub->add_option("DIR", import.dir, "Folder with config.json and safetensors")->required();
+  sub->add_option("--tp", import.tp, "Tensor-parallel degree of the plan")->check(CLI::Range(1, 1 << 20));
+  sub->add_option("--plan", import.plan, "standard")->check(CLI::IsMember({"standard", "auto"}));
+  sub->add_flag("--sequence-parallel", import.sequence_parallel)->group("");
+  sub->add_option("--memory-limit", import.memory_limit)->group("");
+  sub->add_option("--compute-dtype", import.compute_dtype, "F32 or BF16")->check(CLI::IsMember({"F32", "BF16"}));
+  sub->add_option("--out", import.out, "File to write: .pb, .textproto or .json; standard output (textproto) without it");
+
+  ExplainOptions explain;
+  sub = command(&app, "explain", "Shows modules, placements, collectives and memory of a submission (offline)",
+                [&] { return Explain(globals, explain); });
+  sub->add_option("FILE", explain.file, "Submission")->required();
+  sub->add_option("--mesh", explain.mesh, "Axes in place of the file's, as tp=4");
+  sub->add_option("--shape", explain.shapes, "Shape of an input, as ids=1x16");
+  sub->add_option("--against", explain.against)->group("");
+  sub->add_option("--plan", explain.plan)->group("");
+  sub->add_option("--memory-limit", explain.memory_limit)->group("");
+
+  SubmitFileOptions submit;
+  sub = command(&app, "submit", "Loads a model; returns when it is READY or has failed",
+                [&] { return SubmitFile(globals, submit); });
+  sub->add_option("FILE", submit.file, "Submission: .pb, .textproto or .json")->required();
+  sub->add_option("--name", submit.name, "Name in place of the file's");
+  sub->add_option("--mesh", submit.mesh, "Axes in place of the file's, as tp=4");
+  sub->add_flag("--dry-run", submit.dry_run, "Validates and compiles only");
+  sub->add_flag("--replace", submit.replace)->group("");
+
+  std::string model;
+  command(&app, "models", "Lists models", [&] { return ListModels(globals); });
+  command(&app, "describe", "Shows one model: state, parameters by rank, workers", [&] { return Describe(globals, model); })
+      ->add_option("MODEL", model, "Name")->required();
+  command(&app, "delete", "Frees a model on all its workers", [&] { return Delete(globals, model); })
+      ->add_option("MODEL", model, "Name")->required();
+
+  ForwardOptions forward;
+  sub = command(&app, "forward", "Runs a model once", [&] { return Forward(globals, forward); });
+  sub->add_option("MODEL", forward.model, "Name")->required();
+  sub->add_option("--input", forward.inputs, "NAME=FILE (.npy, .safetensors) or NAME=1,2,3")->required();
+  sub->add_option("--output", forward.output, "File for the outputs: .safetensors, or .npy for a single one");
+  sub->add_option("--output-form", forward.output_form, "full")->check(CLI::IsMember({"full", "shards"}));
+
+  GenerateCommandOptions generate;
+  sub = command(&app, "generate", "Generates text (or token ids) after a prompt", [&] { return Generate(globals, generate); });
+  sub->add_option("MODEL", generate.generate.model, "Name")->required();
+  CLI::Option* text = sub->add_option("--prompt", generate.generate.prompt, "Text; the begin token is put before it");
+  CLI::Option* ids = sub->add_option("--prompt-ids", generate.prompt_ids, "Token ids, as 256,65,110; taken as given");
+  text->excludes(ids);
+  sub->add_option("--max-new-tokens", generate.generate.max_new_tokens, "At most so many; 0 = as fit, at most 256")
+      ->check(CLI::Range(0, 1 << 30));
+  sub->add_flag("--ignore-eos", generate.generate.ignore_eos, "Go on after an end token");
+  sub->add_option("--temperature", generate.generate.temperature, "0 = greedy");
+  sub->add_option("--top-k", generate.generate.top_k, "Only the k most likely; 0 = all");
+  sub->add_option("--top-p", generate.generate.top_p, "Only the most likely of this probability; 0 = all");
+  sub->add_option("--seed", generate.generate.seed, "Equal seeds give equal tokens");
+
+  VerifyOptions verify;
+  sub = command(&app, "verify", "Compares a model with the same weights on one rank", [&] { return Verify(globals, verify); });
+  sub->add_option("MODEL", verify.model, "Name")->required();
+  sub->add_option("--input", verify.inputs, "As of forward; seeded values where left out");
+  sub->add_option("--tolerance", verify.tolerance, "Largest difference allowed")->check(CLI::NonNegativeNumber);
+
+  command(&app, "workers", "Lists workers", [&] { return ListWorkers(globals); });
+  command(&app, "status", "Shows the coordinator's state", [&] { return Status(globals); });
+  command(&app, "version", "Shows the version", [&] { return Version(globals); });
+
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.rfind("-", 0) == 0) continue;
+    if (IsUnbuilt(word)) return Finish(absl::UnimplementedError("tpctl " + word + " is not built yet"));
+    break;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 2;
+  }
+  generate.has_prompt = text->count() > 0;
+  generate.has_prompt_ids = ids->count() > 0;
+  if (generate.has_prompt || generate.has_prompt_ids || !app.got_subcommand("generate")) return Finish(run());
+  std::fprintf(stderr, "generate: one of --prompt and --prompt-ids is required\nRun with --help for more information.\n");
+  return 2;
+}

@@ -1,0 +1,348 @@
+#include "client/tpctl/render.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace tp::client {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Dump(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Json MeshJson(const Mesh& mesh) {
+  Json axes = Json::object();
+  for (const MeshAxis& axis : mesh.axes()) axes[axis.name] = axis.size;
+  return axes;
+}
+
+Json SummaryJson(const ModelSummary& model) {
+  return {{"name", model.name},
+          {"state", model.state},
+          {"mesh", MeshJson(model.mesh)},
+          {"error", model.error},
+          {"fingerprint", model.fingerprint},
+          {"parameter_bytes", model.parameter_bytes},
+          {"loaded_bytes", model.loaded_bytes},
+          {"total_bytes", model.total_bytes}};
+}
+
+Json CollectivesJson(const std::vector<CollectiveRecord>& collectives, bool reasons) {
+  Json list = Json::array();
+  for (const CollectiveRecord& record : collectives) {
+    Json entry = {{"module", record.module}, {"op", record.op}, {"axis", record.axis}, {"bytes", record.bytes}};
+    if (reasons) entry["reason"] = record.reason;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+Json ModulesJson(const std::vector<ModuleDescription>& modules) {
+  Json list = Json::array();
+  for (const ModuleDescription& module : modules)
+    list.push_back({{"path", module.path},
+                    {"kind", module.kind},
+                    {"style", module.style},
+                    {"inputs", module.inputs},
+                    {"outputs", module.outputs}});
+  return list;
+}
+
+std::string ModulesTable(const std::vector<ModuleDescription>& modules) {
+  std::vector<std::vector<std::string>> rows = {{"MODULE", "KIND", "INPUTS", "OUTPUTS", "STYLE"}};
+  for (const ModuleDescription& module : modules)
+    rows.push_back({module.path.empty() ? "(root)" : module.path, module.kind, absl::StrJoin(module.inputs, "; "),
+                    absl::StrJoin(module.outputs, "; "), module.style});
+  return Table(rows);
+}
+
+std::string CollectivesTable(const std::vector<CollectiveRecord>& collectives) {
+  if (collectives.empty()) return "no collectives\n";
+  std::vector<std::vector<std::string>> rows = {{"COLLECTIVE", "AXIS", "BYTES", "MODULE", "REASON"}};
+  int64_t total = 0;
+  for (const CollectiveRecord& record : collectives) {
+    total += record.bytes;
+    rows.push_back({record.op, record.axis, absl::StrCat(record.bytes), record.module, record.reason});
+  }
+  return absl::StrCat(Table(rows), collectives.size(), " collectives, ", BytesText(total),
+                      " received by the busiest rank\n");
+}
+
+// The first values of a tensor, for people.
+std::string ValuesText(const HostTensor& tensor) {
+  constexpr int64_t kShown = 8;
+  const HostTensor wide = ConvertTo(tensor, IsFloating(tensor.dtype) ? DType::kF64 : DType::kI64);
+  const int64_t count = ElementCount(tensor.shape);
+  std::vector<std::string> parts;
+  for (int64_t i = 0; i < std::min(count, kShown); ++i)
+    parts.push_back(IsFloating(tensor.dtype) ? absl::StrFormat("%.6g", wide.data<double>()[i])
+                                             : absl::StrCat(wide.data<int64_t>()[i]));
+  return absl::StrCat("[", absl::StrJoin(parts, ", "), count > kShown ? ", ..." : "", "]");
+}
+
+std::string Name(std::string_view dtype) { return std::string(dtype); }
+
+}  // namespace
+
+std::string Table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      if (i + 1 < row.size()) line += std::string(widths[i] - row[i].size() + 2, ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string BytesText(int64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (value >= 1024 && unit < 4) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? absl::StrCat(bytes, " B") : absl::StrFormat("%.1f %s", value, kUnits[unit]);
+}
+
+std::string ModelsText(const std::vector<ModelSummary>& models, bool json) {
+  if (json) {
+    Json list = Json::array();
+    for (const ModelSummary& model : models) list.push_back(SummaryJson(model));
+    return Dump({{"models", list}});
+  }
+  std::vector<std::vector<std::string>> rows = {{"NAME", "STATE", "MESH", "PARAMETERS", "ERROR"}};
+  for (const ModelSummary& model : models)
+    rows.push_back({model.name, model.state, model.mesh.ToString(), BytesText(model.parameter_bytes), model.error});
+  return Table(rows);
+}
+
+std::string SubmitText(const SubmitResult& result, bool dry_run, bool json) {
+  if (json)
+    return Dump({{"model", SummaryJson(result.model)}, {"warnings", result.warnings}, {"dry_run", dry_run}});
+  std::string text;
+  for (const std::string& warning : result.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
+  if (dry_run)
+    absl::StrAppend(&text, result.model.name, " is valid on ", result.model.mesh.ToString(), "; nothing was changed\n");
+  else
+    absl::StrAppend(&text, result.model.name, " is ", result.model.state, " on ", result.model.mesh.ToString(), ", ",
+                    BytesText(result.model.parameter_bytes), " of parameters\n");
+  return text;
+}
+
+std::string DescribeText(const ModelDescription& model, bool json) {
+  if (json) {
+    Json parameters = Json::array();
+    for (const ParameterDescription& parameter : model.parameters) {
+      Json local = Json::array();
+      for (const LocalBlock& block : parameter.local)
+        local.push_back({{"rank", block.rank}, {"shape", block.shape}, {"offset", block.offset}});
+      parameters.push_back({{"name", parameter.name},
+                            {"shape", parameter.shape},
+                            {"dtype", Name(DTypeName(parameter.dtype))},
+                            {"placements", PlacementsText(model.summary.mesh, parameter.placements)},
+                            {"buffer", parameter.buffer},
+                            {"local", local}});
+    }
+    Json workers = Json::array();
+    for (const ModelWorker& worker : model.workers)
+      workers.push_back({{"id", worker.id},
+                         {"rank", worker.rank},
+                         {"bytes_read", worker.bytes_read},
+                         {"parameter_bytes", worker.parameter_bytes}});
+    Json inputs = Json::array();
+    for (const InputType& input : model.inputs) {
+      std::vector<std::string> dims;
+      for (const Dim& dim : input.shape) dims.push_back(dim.ToString());
+      inputs.push_back({{"name", input.name}, {"dtype", Name(DTypeName(input.dtype))}, {"shape", dims}});
+    }
+    Json object = SummaryJson(model.summary);
+    object["generates"] = model.generates;
+    object["inputs"] = inputs;
+    object["parameters"] = parameters;
+    object["modules"] = ModulesJson(model.modules);
+    object["workers"] = workers;
+    return Dump(object);
+  }
+  std::string text = absl::StrCat(model.summary.name, ": ", model.summary.state, " on ", model.summary.mesh.ToString(),
+                                  "\nfingerprint ", model.summary.fingerprint, "\n");
+  if (!model.summary.error.empty()) absl::StrAppend(&text, "error: ", model.summary.error, "\n");
+  for (const InputType& input : model.inputs)
+    absl::StrAppend(&text, "input ", input.name, ": ", Name(DTypeName(input.dtype)), SymShapeText(input.shape), "\n");
+  std::vector<std::vector<std::string>> rows = {{"PARAMETER", "TYPE", "PLACEMENTS", "LOCAL SHAPES BY RANK"}};
+  for (const ParameterDescription& parameter : model.parameters) {
+    std::vector<std::string> locals;
+    for (const LocalBlock& block : parameter.local) locals.push_back(ShapeText(block.shape));
+    rows.push_back({parameter.name, absl::StrCat(Name(DTypeName(parameter.dtype)), ShapeText(parameter.shape)),
+                    PlacementsText(model.summary.mesh, parameter.placements), absl::StrJoin(locals, " ")});
+  }
+  absl::StrAppend(&text, "\n", Table(rows), "\n", ModulesTable(model.modules), "\n");
+  rows = {{"RANK", "WORKER", "BYTES READ", "PARAMETERS"}};
+  for (const ModelWorker& worker : model.workers)
+    rows.push_back({absl::StrCat(worker.rank), worker.id, BytesText(worker.bytes_read), BytesText(worker.parameter_bytes)});
+  return text + Table(rows);
+}
+
+std::string ForwardText(const ForwardResult& result, bool json) {
+  if (json) {
+    Json outputs = Json::array();
+    for (const NamedTensor& output : result.outputs)
+      outputs.push_back({{"name", output.name},
+                         {"shape", output.tensor.shape},
+                         {"dtype", Name(DTypeName(output.tensor.dtype))}});
+    return Dump({{"outputs", outputs},
+                 {"collectives", CollectivesJson(result.collectives, false)},
+                 {"wire_bytes", result.wire_bytes},
+                 {"duration_us", result.duration_us}});
+  }
+  std::vector<std::vector<std::string>> rows = {{"OUTPUT", "TYPE", "VALUES"}};
+  for (const NamedTensor& output : result.outputs)
+    rows.push_back({output.name, absl::StrCat(Name(DTypeName(output.tensor.dtype)), ShapeText(output.tensor.shape)),
+                    ValuesText(output.tensor)});
+  int64_t bytes = 0;
+  for (const CollectiveRecord& record : result.collectives) bytes += record.bytes;
+  return absl::StrCat(Table(rows), result.collectives.size(), " collectives, ", BytesText(bytes), ", ",
+                      absl::StrFormat("%.1f ms\n", static_cast<double>(result.duration_us) / 1000));
+}
+
+std::string WorkersText(const std::vector<WorkerInfo>& workers, bool json) {
+  if (json) {
+    Json list = Json::array();
+    for (const WorkerInfo& worker : workers) {
+      Json models = Json::array();
+      for (size_t i = 0; i < worker.models.size(); ++i)
+        models.push_back({{"name", worker.models[i]}, {"rank", worker.ranks[i]}});
+      list.push_back({{"id", worker.id},
+                      {"healthy", worker.healthy},
+                      {"reason", worker.reason},
+                      {"device", worker.device},
+                      {"host", worker.host},
+                      {"pid", worker.pid},
+                      {"version", worker.version},
+                      {"memory_limit_bytes", worker.memory_limit_bytes},
+                      {"used_bytes", worker.used_bytes},
+                      {"models", models}});
+    }
+    return Dump({{"workers", list}});
+  }
+  std::vector<std::vector<std::string>> rows = {{"WORKER", "HEALTHY", "DEVICE", "HOST", "PID", "USED", "MODELS", "REASON"}};
+  for (const WorkerInfo& worker : workers) {
+    std::vector<std::string> models;
+    for (size_t i = 0; i < worker.models.size(); ++i)
+      models.push_back(absl::StrCat(worker.models[i], " (rank ", worker.ranks[i], ")"));
+    rows.push_back({worker.id, worker.healthy ? "yes" : "no", worker.device, worker.host, absl::StrCat(worker.pid),
+                    BytesText(worker.used_bytes), absl::StrJoin(models, ", "), worker.reason});
+  }
+  return Table(rows);
+}
+
+std::string StatusText(const StatusInfo& status, const std::string& server, bool json) {
+  if (json)
+    return Dump({{"server", server},
+                 {"version", status.version},
+                 {"term", status.term},
+                 {"uptime_ms", status.uptime_ms},
+                 {"workers_healthy", status.workers_healthy},
+                 {"workers", status.workers},
+                 {"models_ready", status.models_ready},
+                 {"models", status.models},
+                 {"requests", status.requests}});
+  return absl::StrFormat(
+      "coordinator %s: version %s, term %d, up %.1f s\nworkers: %d of %d healthy\nmodels: %d of %d ready\nrequests: %d\n",
+      server, status.version, status.term, static_cast<double>(status.uptime_ms) / 1000, status.workers_healthy,
+      status.workers, status.models_ready, status.models, status.requests);
+}
+
+std::string ExplainText(const Explanation& explanation, bool json) {
+  const CompiledModel& compiled = *explanation.compiled;
+  std::vector<ModuleDescription> modules;
+  for (const PlacedModule& module : compiled.modules)
+    modules.push_back({module.path, module.type_name, module.style, module.inputs, module.outputs});
+  int64_t bytes = 0;
+  for (const CollectiveRecord& record : explanation.collectives) bytes += record.bytes;
+  if (json) {
+    Json ranks = Json::array();
+    for (const RankMemory& memory : explanation.memory)
+      ranks.push_back({{"rank", memory.rank},
+                       {"parameter_bytes", memory.parameter_bytes},
+                       {"buffer_bytes", memory.buffer_bytes},
+                       {"activation_bytes", memory.activation_bytes},
+                       {"cache_bytes", memory.cache_bytes}});
+    Json list = ModulesJson(modules);
+    for (Json& module : list) {
+      Json parameters = Json::array();
+      for (const PlacedState& placed : compiled.states)
+        if (placed.state.module_path == module["path"].get<std::string>())
+          parameters.push_back({{"name", placed.state.name},
+                                {"shape", placed.state.shape},
+                                {"dtype", Name(DTypeName(placed.state.dtype))},
+                                {"placements", PlacementsText(compiled.mesh, placed.placements)}});
+      module["parameters"] = parameters;
+    }
+    Json bindings = Json::object();
+    for (const auto& [symbol, value] : explanation.bindings) bindings[symbol] = value;
+    return Dump({{"name", explanation.name},
+                 {"mesh", MeshJson(compiled.mesh)},
+                 {"sizes", bindings},
+                 {"fingerprint", compiled.fingerprint},
+                 {"ranks", ranks},
+                 {"modules", list},
+                 {"collectives", CollectivesJson(explanation.collectives, true)},
+                 {"warnings", compiled.warnings},
+                 {"totals", {{"collectives", explanation.collectives.size()}, {"bytes", bytes}}}});
+  }
+  std::vector<std::string> sizes;
+  for (const auto& [symbol, value] : explanation.bindings) sizes.push_back(absl::StrCat(symbol, "=", value));
+  std::string text = absl::StrCat(explanation.name, " on ", compiled.mesh.ToString(),
+                                  sizes.empty() ? "" : absl::StrCat(" with ", absl::StrJoin(sizes, ", ")),
+                                  "\nfingerprint ", compiled.fingerprint, "\n\n", ModulesTable(modules), "\n");
+  std::vector<std::vector<std::string>> rows = {{"PARAMETER", "TYPE", "PLACEMENTS"}};
+  for (const PlacedState& placed : compiled.states)
+    rows.push_back({placed.state.path, absl::StrCat(Name(DTypeName(placed.state.dtype)), ShapeText(placed.state.shape)),
+                    PlacementsText(compiled.mesh, placed.placements)});
+  absl::StrAppend(&text, Table(rows), "\n", CollectivesTable(explanation.collectives), "\n");
+  rows = {{"RANK", "PARAMETERS", "BUFFERS", "ACTIVATIONS", "CACHE (ONE SEQUENCE)"}};
+  for (const RankMemory& memory : explanation.memory)
+    rows.push_back({absl::StrCat(memory.rank), BytesText(memory.parameter_bytes), BytesText(memory.buffer_bytes),
+                    BytesText(memory.activation_bytes), BytesText(memory.cache_bytes)});
+  absl::StrAppend(&text, Table(rows));
+  for (const std::string& warning : compiled.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
+  return text;
+}
+
+std::string GenerateJson(const GenerateSummary& summary) {
+  return Dump({{"text", summary.text}, {"token_ids", summary.token_ids}, {"finish_reason", summary.finish_reason}});
+}
+
+std::string VerifyText(const VerifySummary& summary, bool json) {
+  if (json) {
+    Json rows = Json::array();
+    for (const VerifyRow& row : summary.rows) rows.push_back({{"name", row.output}, {"max_difference", row.max_difference}});
+    return Dump({{"model", summary.model}, {"outputs", rows}, {"tolerance", summary.tolerance}, {"equal", summary.equal}});
+  }
+  std::vector<std::vector<std::string>> rows = {{"OUTPUT", "LARGEST DIFFERENCE"}};
+  for (const VerifyRow& row : summary.rows) rows.push_back({row.output, absl::StrFormat("%.3g", row.max_difference)});
+  return absl::StrCat(Table(rows), summary.model, summary.equal ? " equals" : " DIFFERS FROM", " one rank within ",
+                      absl::StrFormat("%g", summary.tolerance), "\n");
+}
+
+std::string VersionText(const std::string& version, bool json) {
+  return json ? Dump({{"version", version}}) : absl::StrCat("tpctl ", version, "\n");
+}
+
+}  // namespace tp::client
