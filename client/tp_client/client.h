@@ -21,12 +21,12 @@
 namespace tp::client {
 
 struct ClientOptions {
-  std::string server;                              // HOST:PORT
+  std::string server;                                 // HOST:PORT
   absl::Duration timeout = absl::InfiniteDuration();  // of each call
 };
 
 struct ModelSummary {
-  std::string name, state, error, fingerprint;     // state: "READY", ...
+  std::string name, state, error, fingerprint;  // state: "READY", ...
   Mesh mesh;
   int64_t parameter_bytes = 0, loaded_bytes = 0, total_bytes = 0;
 };
@@ -78,8 +78,8 @@ struct StatusInfo {
   int workers_healthy = 0, workers = 0, models_ready = 0, models = 0, requests = 0;
 };
 struct SubmitOptions {
-  std::string name;              // in place of the submission's, where not empty
-  std::vector<MeshAxis> mesh;    // in place of the plan's, where not empty
+  std::string name;            // in place of the submission's, where not empty
+  std::vector<MeshAxis> mesh;  // in place of the plan's, where not empty
   bool dry_run = false;
 };
 struct SubmitResult {
@@ -97,7 +97,7 @@ struct ForwardResult {
 };
 struct GenerateOptions {
   std::string model;
-  std::string prompt;                     // text, where token_ids is empty and use_ids is false
+  std::string prompt;  // text, where token_ids is empty and use_ids is false
   bool use_ids = false;
   std::vector<int64_t> token_ids;
   int max_new_tokens = 0;
@@ -109,7 +109,7 @@ struct GenerateOptions {
 struct GenerateChunk {
   std::vector<int64_t> token_ids;
   std::string text;
-  std::string finish_reason;              // of the last one
+  std::string finish_reason;  // of the last one
 };
 
 // Thread-safe. Every call blocks until it is answered or `timeout` has passed (DEADLINE_EXCEEDED); errors are those of
@@ -123,7 +123,8 @@ class Client {
   virtual absl::StatusOr<ModelDescription> GetModel(const std::string& name, bool include_submission) = 0;
   virtual absl::Status DeleteModel(const std::string& name) = 0;
   // Calls `on_change` with every state until it returns false or the model is gone.
-  virtual absl::Status WatchModel(const std::string& name, const std::function<bool(const ModelSummary&)>& on_change) = 0;
+  virtual absl::Status WatchModel(const std::string& name,
+                                  const std::function<bool(const ModelSummary&)>& on_change) = 0;
   virtual absl::StatusOr<ForwardResult> Forward(const std::string& model, const std::vector<NamedTensor>& inputs) = 0;
   // Calls `on_chunk` with tokens as they come; stops the generation where it returns false (CANCELLED).
   virtual absl::Status Generate(const GenerateOptions& options,

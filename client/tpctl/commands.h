@@ -15,17 +15,17 @@
 namespace tp::client {
 
 struct GlobalOptions {
-  std::string server;         // "" = TPCTL_SERVER, else the endpoint of the default folder
-  double timeout_seconds = 0; // 0 = none
+  std::string server;          // "" = TPCTL_SERVER, else the endpoint of the default folder
+  double timeout_seconds = 0;  // 0 = none
   std::string output_format = "table";
   bool json() const { return output_format == "json"; }
 };
 
 // --- Local clusters.
 struct LocalOptions {
-  std::string dir;            // "" = DefaultDir()
+  std::string dir;  // "" = DefaultDir()
   int workers = 2;
-  int threads = 0;            // 0 = max(1, cores / workers)
+  int threads = 0;  // 0 = max(1, cores / workers)
   std::string model_root = "/";
   std::vector<std::string> coordinator_flags, worker_flags;
 };

@@ -61,8 +61,7 @@ absl::Status Explain(const GlobalOptions& globals, const ExplainOptions& options
     for (const ModelInput& input : submission.model.inputs) known |= input.name == name;
     if (!known) return absl::InvalidArgumentError(absl::StrCat("--shape: the model has no input '", name, "'"));
   }
-  for (const ModelInput& input : submission.model.inputs)
-    shapes.emplace(input.name, DefaultShape(input.shape));
+  for (const ModelInput& input : submission.model.inputs) shapes.emplace(input.name, DefaultShape(input.shape));
   Explanation explanation{.name = submission.name, .compiled = &*compiled};
   TP_ASSIGN_OR_RETURN(explanation.bindings, BindInputs(compiled->program, shapes));
   TP_ASSIGN_OR_RETURN(explanation.collectives, CollectivesOf(compiled->program, explanation.bindings));

@@ -13,9 +13,7 @@
 namespace tp::client {
 namespace {
 
-absl::Status ErrnoStatus(int error, const std::string& path) {
-  return absl::ErrnoToStatus(error, path);
-}
+absl::Status ErrnoStatus(int error, const std::string& path) { return absl::ErrnoToStatus(error, path); }
 
 }  // namespace
 

@@ -30,7 +30,8 @@ absl::Status WriteOutputs(const std::vector<NamedTensor>& outputs, const std::st
 
 absl::Status Forward(const GlobalOptions& globals, const ForwardOptions& options) {
   if (options.output_form != "full") return absl::UnimplementedError("--output-form shards is not built yet");
-  if (!options.output.empty() && !absl::EndsWith(options.output, ".npy") && !absl::EndsWith(options.output, ".safetensors"))
+  if (!options.output.empty() && !absl::EndsWith(options.output, ".npy") &&
+      !absl::EndsWith(options.output, ".safetensors"))
     return absl::InvalidArgumentError(absl::StrCat("--output ", options.output, " is neither .npy nor .safetensors"));
   TP_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, ConnectTo(globals));
   TP_ASSIGN_OR_RETURN(ModelDescription model, client->GetModel(options.model, false));

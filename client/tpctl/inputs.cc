@@ -23,7 +23,8 @@ absl::StatusOr<HostTensor> ReadFile(const std::string& name, const std::string& 
   if (it == tensors.end()) {
     std::vector<std::string> names;
     for (const auto& [key, tensor] : tensors) names.push_back(key);
-    return absl::NotFoundError(absl::StrCat(path, " has no tensor '", name, "'; it has ", JoinNames(NearestNames(name, names, 8))));
+    return absl::NotFoundError(
+        absl::StrCat(path, " has no tensor '", name, "'; it has ", JoinNames(NearestNames(name, names, 8))));
   }
   return it->second;
 }
@@ -46,8 +47,9 @@ absl::StatusOr<HostTensor> ParseNumbers(const std::string& text, const InputType
   if (shape.empty() && reals.size() != 1)
     return absl::InvalidArgumentError(absl::StrCat("one number is needed for a scalar, ", reals.size(), " given"));
   if (!shape.empty()) shape.back() = static_cast<int64_t>(reals.size());
-  return ConvertTo(IsFloating(type.dtype) ? MakeHostTensor<double>(shape, reals) : MakeHostTensor<int64_t>(shape, integers),
-                   type.dtype);
+  return ConvertTo(
+      IsFloating(type.dtype) ? MakeHostTensor<double>(shape, reals) : MakeHostTensor<int64_t>(shape, integers),
+      type.dtype);
 }
 
 absl::StatusOr<HostTensor> ParseOne(const std::string& value, const InputType& type) {
@@ -78,7 +80,8 @@ absl::StatusOr<std::vector<NamedTensor>> ParseInputs(const std::vector<std::stri
     for (const InputType& candidate : types)
       if (candidate.name == name) type = &candidate;
     if (type == nullptr)
-      return absl::InvalidArgumentError(absl::StrCat("the model has no input '", name, "'; it has ", JoinNames(NearestNames(name, names, 8))));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the model has no input '", name, "'; it has ", JoinNames(NearestNames(name, names, 8))));
     absl::StatusOr<HostTensor> tensor = ParseOne(argument.substr(equals + 1), *type);
     if (!tensor.ok()) return Annotate(tensor.status(), absl::StrCat("--input ", name));
     inputs.push_back({name, *std::move(tensor)});
@@ -91,7 +94,8 @@ absl::StatusOr<std::vector<int64_t>> ParseIntegers(const std::string& text) {
   if (absl::StripAsciiWhitespace(text).empty()) return numbers;
   for (absl::string_view word : absl::StrSplit(text, ',')) {
     int64_t number = 0;
-    if (!absl::SimpleAtoi(word, &number)) return absl::InvalidArgumentError(absl::StrCat("'", word, "' is not a whole number"));
+    if (!absl::SimpleAtoi(word, &number))
+      return absl::InvalidArgumentError(absl::StrCat("'", word, "' is not a whole number"));
     numbers.push_back(number);
   }
   return numbers;

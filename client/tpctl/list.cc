@@ -13,19 +13,21 @@ namespace tp::client {
 
 absl::StatusOr<std::string> ServerAddress(const GlobalOptions& globals) {
   if (!globals.server.empty()) return globals.server;
-  if (const char* variable = std::getenv("TPCTL_SERVER"); variable != nullptr && *variable != '\0') return std::string(variable);
+  if (const char* variable = std::getenv("TPCTL_SERVER"); variable != nullptr && *variable != '\0')
+    return std::string(variable);
   absl::StatusOr<std::string> endpoint = ReadFile(DefaultDir() + "/endpoint");
   if (!endpoint.ok())
-    return absl::FailedPreconditionError(
-        absl::StrCat("no coordinator is named: give --server HOST:PORT, set TPCTL_SERVER, or start one with `tpctl local up` (",
-                     endpoint.status().message(), ")"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no coordinator is named: give --server HOST:PORT, set TPCTL_SERVER, or start one with `tpctl local up` (",
+        endpoint.status().message(), ")"));
   return std::string(absl::StripAsciiWhitespace(*endpoint));
 }
 
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const GlobalOptions& globals) {
   TP_ASSIGN_OR_RETURN(std::string server, ServerAddress(globals));
-  return Connect({.server = std::move(server),
-                  .timeout = globals.timeout_seconds > 0 ? absl::Seconds(globals.timeout_seconds) : absl::InfiniteDuration()});
+  return Connect(
+      {.server = std::move(server),
+       .timeout = globals.timeout_seconds > 0 ? absl::Seconds(globals.timeout_seconds) : absl::InfiniteDuration()});
 }
 
 absl::Status ListModels(const GlobalOptions& globals) {

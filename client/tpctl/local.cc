@@ -32,7 +32,8 @@ absl::StatusOr<std::string> ProgramPath(const std::string& name) {
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
   const fs::path program = self.parent_path() / name;
   if (error || !fs::exists(program, error))
-    return absl::NotFoundError(absl::StrCat(name, " is not beside tpctl (", program.string(), "): build preset `release`, or install"));
+    return absl::NotFoundError(
+        absl::StrCat(name, " is not beside tpctl (", program.string(), "): build preset `release`, or install"));
   return program.string();
 }
 
@@ -54,7 +55,8 @@ absl::Status Died(const LocalProcess& process, const std::string& dir) {
 
 // Waits until `ready` says true, an error, or a process ended.
 template <typename Ready>
-absl::Status WaitFor(const std::vector<LocalProcess>& processes, const std::string& dir, const std::string& what, Ready ready) {
+absl::Status WaitFor(const std::vector<LocalProcess>& processes, const std::string& dir, const std::string& what,
+                     Ready ready) {
   const absl::Time end = absl::Now() + kStartPatience;
   while (true) {
     TP_ASSIGN_OR_RETURN(bool done, ready());
@@ -62,7 +64,8 @@ absl::Status WaitFor(const std::vector<LocalProcess>& processes, const std::stri
     for (const LocalProcess& process : processes)
       if (!IsRunning(process)) return Died(process, dir);
     if (absl::Now() > end)
-      return absl::DeadlineExceededError(absl::StrCat(what, " within ", absl::FormatDuration(kStartPatience), "; logs are in ", dir));
+      return absl::DeadlineExceededError(
+          absl::StrCat(what, " within ", absl::FormatDuration(kStartPatience), "; logs are in ", dir));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
@@ -73,7 +76,8 @@ absl::Status StartCluster(const LocalOptions& options, const std::string& dir, s
   const std::string endpoint_file = dir + "/endpoint";
   std::vector<std::string> arguments = {"--listen", "127.0.0.1:0", "--data-dir", dir, "--endpoint-file", endpoint_file};
   arguments.insert(arguments.end(), options.coordinator_flags.begin(), options.coordinator_flags.end());
-  TP_ASSIGN_OR_RETURN(LocalProcess started, StartDetached("coordinator", coordinator, arguments, dir + "/coordinator.log"));
+  TP_ASSIGN_OR_RETURN(LocalProcess started,
+                      StartDetached("coordinator", coordinator, arguments, dir + "/coordinator.log"));
   processes->push_back(started);
   TP_RETURN_IF_ERROR(WriteProcesses(dir + "/processes", *processes));
   std::string endpoint;
@@ -87,7 +91,8 @@ absl::Status StartCluster(const LocalOptions& options, const std::string& dir, s
   const int threads = options.threads > 0 ? options.threads : std::max(1, cores / options.workers);
   for (int i = 0; i < options.workers; ++i) {
     const std::string id = absl::StrCat("worker-", i);
-    arguments = {"--server", endpoint, "--id", id, "--threads", absl::StrCat(threads), "--model-root", options.model_root};
+    arguments = {"--server",     endpoint,          "--id", id, "--threads", absl::StrCat(threads),
+                 "--model-root", options.model_root};
     arguments.insert(arguments.end(), options.worker_flags.begin(), options.worker_flags.end());
     TP_ASSIGN_OR_RETURN(started, StartDetached(id, worker, arguments, absl::StrCat(dir, "/", id, ".log")));
     processes->push_back(started);
@@ -95,13 +100,15 @@ absl::Status StartCluster(const LocalOptions& options, const std::string& dir, s
   }
   const std::unique_ptr<Client> client = Connect({.server = endpoint, .timeout = absl::Seconds(5)});
   ProgressBar bar("starting workers");
-  return WaitFor(*processes, dir, absl::StrCat(options.workers, " workers did not join"), [&]() -> absl::StatusOr<bool> {
-    const absl::StatusOr<std::vector<WorkerInfo>> workers = client->ListWorkers();
-    if (!workers.ok()) return false;
-    const int64_t healthy = std::count_if(workers->begin(), workers->end(), [](const WorkerInfo& w) { return w.healthy; });
-    bar.Update(healthy, options.workers);
-    return healthy >= options.workers;
-  });
+  return WaitFor(*processes, dir, absl::StrCat(options.workers, " workers did not join"),
+                 [&]() -> absl::StatusOr<bool> {
+                   const absl::StatusOr<std::vector<WorkerInfo>> workers = client->ListWorkers();
+                   if (!workers.ok()) return false;
+                   const int64_t healthy =
+                       std::count_if(workers->begin(), workers->end(), [](const WorkerInfo& w) { return w.healthy; });
+                   bar.Update(healthy, options.workers);
+                   return healthy >= options.workers;
+                 });
 }
 
 }  // namespace
@@ -115,11 +122,13 @@ std::string DefaultDir() {
 
 absl::Status LocalUp(const GlobalOptions& globals, const LocalOptions& options) {
   std::error_code error;
-  const std::string dir = fs::absolute(options.dir.empty() ? DefaultDir() : options.dir, error).lexically_normal().string();
+  const std::string dir =
+      fs::absolute(options.dir.empty() ? DefaultDir() : options.dir, error).lexically_normal().string();
   fs::create_directories(dir, error);
   if (error) return absl::PermissionDeniedError(absl::StrCat("can't create ", dir, ": ", error.message()));
   if (!ReadProcesses(dir + "/processes").empty())
-    return absl::AlreadyExistsError(absl::StrCat("a cluster runs in ", dir, "; stop it with `tpctl local down --dir ", dir, "`"));
+    return absl::AlreadyExistsError(
+        absl::StrCat("a cluster runs in ", dir, "; stop it with `tpctl local down --dir ", dir, "`"));
   fs::remove(dir + "/endpoint", error);
   std::vector<LocalProcess> processes;
   const absl::Status status = StartCluster(options, dir, &processes);
@@ -132,16 +141,18 @@ absl::Status LocalUp(const GlobalOptions& globals, const LocalOptions& options) 
   TP_ASSIGN_OR_RETURN(std::string endpoint, ReadFile(dir + "/endpoint"));
   endpoint = std::string(absl::StripAsciiWhitespace(endpoint));
   if (globals.json())
-    std::fprintf(stdout, "{\n  \"endpoint\": \"%s\",\n  \"dir\": \"%s\",\n  \"workers\": %d\n}\n", endpoint.c_str(), dir.c_str(),
-                 options.workers);
+    std::fprintf(stdout, "{\n  \"endpoint\": \"%s\",\n  \"dir\": \"%s\",\n  \"workers\": %d\n}\n", endpoint.c_str(),
+                 dir.c_str(), options.workers);
   else
-    std::fprintf(stdout, "coordinator on %s with %d healthy workers; logs in %s\n", endpoint.c_str(), options.workers, dir.c_str());
+    std::fprintf(stdout, "coordinator on %s with %d healthy workers; logs in %s\n", endpoint.c_str(), options.workers,
+                 dir.c_str());
   return absl::OkStatus();
 }
 
 absl::Status LocalDown(const GlobalOptions& globals, const LocalOptions& options) {
   std::error_code error;
-  const std::string dir = fs::absolute(options.dir.empty() ? DefaultDir() : options.dir, error).lexically_normal().string();
+  const std::string dir =
+      fs::absolute(options.dir.empty() ? DefaultDir() : options.dir, error).lexically_normal().string();
   const std::vector<LocalProcess> processes = ReadProcesses(dir + "/processes");
   if (processes.empty()) return absl::NotFoundError(absl::StrCat("no cluster runs in ", dir));
   StopAll(processes, kStopPatience);

@@ -2,12 +2,9 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/wait.h>
+#include <spawn.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <thread>
 
 #include "absl/strings/numbers.h"
@@ -32,24 +29,6 @@ uint64_t StartTimeOf(pid_t pid) {
   return time;
 }
 
-[[noreturn]] void RunChild(const std::string& log, char* const* argv, int error_pipe) {
-  setsid();
-  const int null = open("/dev/null", O_RDONLY);
-  const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-  if (null >= 0 && out >= 0) {
-    dup2(null, STDIN_FILENO);
-    dup2(out, STDOUT_FILENO);
-    dup2(out, STDERR_FILENO);
-    // All but the error pipe, which execv closes.
-    close_range(3, static_cast<unsigned>(error_pipe) - 1, 0);
-    close_range(static_cast<unsigned>(error_pipe) + 1, ~0U, 0);
-    execv(argv[0], argv);
-  }
-  const int error = errno;
-  [[maybe_unused]] const ssize_t written = write(error_pipe, &error, sizeof error);
-  _exit(127);
-}
-
 }  // namespace
 
 absl::StatusOr<LocalProcess> StartDetached(const std::string& name, const std::string& program,
@@ -59,46 +38,20 @@ absl::StatusOr<LocalProcess> StartDetached(const std::string& name, const std::s
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  int raw[2];
-  if (pipe2(raw, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe");
-  // Above the standard descriptors, so that the child's close_range keeps it.
-  const int write_end = fcntl(raw[1], F_DUPFD_CLOEXEC, 10);
-  close(raw[1]);
-  // Forked twice, so that the process is the init process's child and never our zombie.
-  const pid_t middle = fork();
-  if (middle < 0) {
-    close(raw[0]);
-    close(write_end);
-    return absl::ErrnoToStatus(errno, "fork");
-  }
-  if (middle == 0) {
-    const pid_t child = fork();
-    if (child == 0) RunChild(log, argv.data(), write_end);
-    const int64_t message = -static_cast<int64_t>(child);  // negative: a pid
-    [[maybe_unused]] const ssize_t written = write(write_end, &message, sizeof message);
-    _exit(0);
-  }
-  close(write_end);
-  waitpid(middle, nullptr, 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawnattr_init(&attributes);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
   pid_t pid = 0;
-  int error = 0;
-  char buffer[32];
-  size_t filled = 0;
-  for (ssize_t got; filled < sizeof buffer && (got = read(raw[0], buffer + filled, sizeof buffer - filled)) > 0;)
-    filled += static_cast<size_t>(got);
-  close(raw[0]);
-  // Eight bytes of the pid, and four of an error where execv failed; either may come first.
-  if (filled == sizeof(int64_t) || filled == sizeof(int64_t) + sizeof(int)) {
-    int64_t message = 0;
-    std::memcpy(&message, buffer, sizeof message);
-    if (filled > sizeof message) {
-      std::memcpy(&error, buffer + sizeof message, sizeof error);
-      if (message >= 0 || message < -(int64_t{1} << 30)) std::memcpy(&error, buffer, sizeof error);
-    }
-    pid = static_cast<pid_t>(-message);
-  }
+  const int error = posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
   if (error != 0) return absl::ErrnoToStatus(error, absl::StrCat("can't start ", program));
-  if (pid <= 0) return absl::InternalError(absl::StrCat("can't start ", program));
   return LocalProcess{pid, StartTimeOf(pid), name};
 }
 

@@ -1,4 +1,5 @@
-// Detached processes that a cluster on this machine consists of: starting them, remembering them in a file, stopping them.
+// Detached processes that a cluster on this machine consists of: starting them, remembering them in a file, stopping
+// them.
 #pragma once
 
 #include <sys/types.h>
@@ -19,8 +20,8 @@ struct LocalProcess {
   std::string name;
 };
 
-// Starts `program` in a session of its own, with its output appended to `log` and no other descriptor of ours. NOT_FOUND
-// where the program is missing or can't be executed.
+// Starts `program` in a session of its own, with its output appended to `log` and no other descriptor of ours.
+// NOT_FOUND where the program is missing or can't be executed.
 absl::StatusOr<LocalProcess> StartDetached(const std::string& name, const std::string& program,
                                            const std::vector<std::string>& arguments, const std::string& log);
 bool IsRunning(const LocalProcess& process);

@@ -12,7 +12,8 @@ using namespace tp::client;  // NOLINT: the commands
 
 // Commands that later versions bring. They answer UNIMPLEMENTED and are not in --help.
 bool IsUnbuilt(const std::string& name) {
-  for (const char* unbuilt : {"mesh", "tensor", "model", "profile", "embed", "export", "events", "diagnose", "completion"})
+  for (const char* unbuilt :
+       {"mesh", "tensor", "model", "profile", "embed", "export", "events", "diagnose", "completion"})
     if (name == unbuilt) return true;
   return false;
 }
@@ -52,12 +53,14 @@ int main(int argc, char** argv) {
   local->require_subcommand(1);
   local->fallthrough();
   LocalOptions up, down;
-  CLI::App* sub = command(local, "up", "Starts them and returns when all are healthy", [&] { return LocalUp(globals, up); });
+  CLI::App* sub =
+      command(local, "up", "Starts them and returns when all are healthy", [&] { return LocalUp(globals, up); });
   sub->add_option("--workers", up.workers, "Worker processes")->check(CLI::Range(1, 64));
   sub->add_option("--dir", up.dir, "Folder of the endpoint, the logs and the state");
   sub->add_option("--threads", up.threads, "Threads of each worker; 0 = cores / workers")->check(CLI::Range(0, 1024));
   sub->add_option("--model-root", up.model_root, "Weights must lie under it");
-  sub->add_option("--coordinator-flag", up.coordinator_flags, "Passed on to tp-coordinator, as --coordinator-flag=--time-scale=2");
+  sub->add_option("--coordinator-flag", up.coordinator_flags,
+                  "Passed on to tp-coordinator, as --coordinator-flag=--time-scale=2");
   sub->add_option("--worker-flag", up.worker_flags, "Passed on to every tp-worker");
   sub = command(local, "down", "Stops them", [&] { return LocalDown(globals, down); });
   sub->add_option("--dir", down.dir, "Folder that `local up` was given");
@@ -71,7 +74,8 @@ int main(int argc, char** argv) {
   sub->add_flag("--sequence-parallel", import.sequence_parallel)->group("");
   sub->add_option("--memory-limit", import.memory_limit)->group("");
   sub->add_option("--compute-dtype", import.compute_dtype, "F32 or BF16")->check(CLI::IsMember({"F32", "BF16"}));
-  sub->add_option("--out", import.out, "File to write: .pb, .textproto or .json; standard output (textproto) without it");
+  sub->add_option("--out", import.out,
+                  "File to write: .pb, .textproto or .json; standard output (textproto) without it");
 
   ExplainOptions explain;
   sub = command(&app, "explain", "Shows modules, placements, collectives and memory of a submission (offline)",
@@ -94,10 +98,13 @@ int main(int argc, char** argv) {
 
   std::string model;
   command(&app, "models", "Lists models", [&] { return ListModels(globals); });
-  command(&app, "describe", "Shows one model: state, parameters by rank, workers", [&] { return Describe(globals, model); })
-      ->add_option("MODEL", model, "Name")->required();
+  command(&app, "describe", "Shows one model: state, parameters by rank, workers",
+          [&] { return Describe(globals, model); })
+      ->add_option("MODEL", model, "Name")
+      ->required();
   command(&app, "delete", "Frees a model on all its workers", [&] { return Delete(globals, model); })
-      ->add_option("MODEL", model, "Name")->required();
+      ->add_option("MODEL", model, "Name")
+      ->required();
 
   ForwardOptions forward;
   sub = command(&app, "forward", "Runs a model once", [&] { return Forward(globals, forward); });
@@ -107,7 +114,8 @@ int main(int argc, char** argv) {
   sub->add_option("--output-form", forward.output_form, "full")->check(CLI::IsMember({"full", "shards"}));
 
   GenerateCommandOptions generate;
-  sub = command(&app, "generate", "Generates text (or token ids) after a prompt", [&] { return Generate(globals, generate); });
+  sub = command(&app, "generate", "Generates text (or token ids) after a prompt",
+                [&] { return Generate(globals, generate); });
   sub->add_option("MODEL", generate.generate.model, "Name")->required();
   CLI::Option* text = sub->add_option("--prompt", generate.generate.prompt, "Text; the begin token is put before it");
   CLI::Option* ids = sub->add_option("--prompt-ids", generate.prompt_ids, "Token ids, as 256,65,110; taken as given");
@@ -121,7 +129,8 @@ int main(int argc, char** argv) {
   sub->add_option("--seed", generate.generate.seed, "Equal seeds give equal tokens");
 
   VerifyOptions verify;
-  sub = command(&app, "verify", "Compares a model with the same weights on one rank", [&] { return Verify(globals, verify); });
+  sub = command(&app, "verify", "Compares a model with the same weights on one rank",
+                [&] { return Verify(globals, verify); });
   sub->add_option("MODEL", verify.model, "Name")->required();
   sub->add_option("--input", verify.inputs, "As of forward; seeded values where left out");
   sub->add_option("--tolerance", verify.tolerance, "Largest difference allowed")->check(CLI::NonNegativeNumber);
@@ -145,6 +154,7 @@ int main(int argc, char** argv) {
   generate.has_prompt = text->count() > 0;
   generate.has_prompt_ids = ids->count() > 0;
   if (generate.has_prompt || generate.has_prompt_ids || !app.got_subcommand("generate")) return Finish(run());
-  std::fprintf(stderr, "generate: one of --prompt and --prompt-ids is required\nRun with --help for more information.\n");
+  std::fprintf(stderr,
+               "generate: one of --prompt and --prompt-ids is required\nRun with --help for more information.\n");
   return 2;
 }

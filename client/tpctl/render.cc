@@ -12,9 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string Dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string Dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 Json MeshJson(const Mesh& mesh) {
   Json axes = Json::object();
@@ -133,8 +131,7 @@ std::string ModelsText(const std::vector<ModelSummary>& models, bool json) {
 }
 
 std::string SubmitText(const SubmitResult& result, bool dry_run, bool json) {
-  if (json)
-    return Dump({{"model", SummaryJson(result.model)}, {"warnings", result.warnings}, {"dry_run", dry_run}});
+  if (json) return Dump({{"model", SummaryJson(result.model)}, {"warnings", result.warnings}, {"dry_run", dry_run}});
   std::string text;
   for (const std::string& warning : result.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
   if (dry_run)
@@ -194,7 +191,8 @@ std::string DescribeText(const ModelDescription& model, bool json) {
   absl::StrAppend(&text, "\n", Table(rows), "\n", ModulesTable(model.modules), "\n");
   rows = {{"RANK", "WORKER", "BYTES READ", "PARAMETERS"}};
   for (const ModelWorker& worker : model.workers)
-    rows.push_back({absl::StrCat(worker.rank), worker.id, BytesText(worker.bytes_read), BytesText(worker.parameter_bytes)});
+    rows.push_back(
+        {absl::StrCat(worker.rank), worker.id, BytesText(worker.bytes_read), BytesText(worker.parameter_bytes)});
   return text + Table(rows);
 }
 
@@ -202,9 +200,8 @@ std::string ForwardText(const ForwardResult& result, bool json) {
   if (json) {
     Json outputs = Json::array();
     for (const NamedTensor& output : result.outputs)
-      outputs.push_back({{"name", output.name},
-                         {"shape", output.tensor.shape},
-                         {"dtype", Name(DTypeName(output.tensor.dtype))}});
+      outputs.push_back(
+          {{"name", output.name}, {"shape", output.tensor.shape}, {"dtype", Name(DTypeName(output.tensor.dtype))}});
     return Dump({{"outputs", outputs},
                  {"collectives", CollectivesJson(result.collectives, false)},
                  {"wire_bytes", result.wire_bytes},
@@ -240,7 +237,8 @@ std::string WorkersText(const std::vector<WorkerInfo>& workers, bool json) {
     }
     return Dump({{"workers", list}});
   }
-  std::vector<std::vector<std::string>> rows = {{"WORKER", "HEALTHY", "DEVICE", "HOST", "PID", "USED", "MODELS", "REASON"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"WORKER", "HEALTHY", "DEVICE", "HOST", "PID", "USED", "MODELS", "REASON"}};
   for (const WorkerInfo& worker : workers) {
     std::vector<std::string> models;
     for (size_t i = 0; i < worker.models.size(); ++i)
@@ -263,7 +261,8 @@ std::string StatusText(const StatusInfo& status, const std::string& server, bool
                  {"models", status.models},
                  {"requests", status.requests}});
   return absl::StrFormat(
-      "coordinator %s: version %s, term %d, up %.1f s\nworkers: %d of %d healthy\nmodels: %d of %d ready\nrequests: %d\n",
+      "coordinator %s: version %s, term %d, up %.1f s\nworkers: %d of %d healthy\nmodels: %d of %d ready\nrequests: "
+      "%d\n",
       server, status.version, status.term, static_cast<double>(status.uptime_ms) / 1000, status.workers_healthy,
       status.workers, status.models_ready, status.models, status.requests);
 }
@@ -332,8 +331,10 @@ std::string GenerateJson(const GenerateSummary& summary) {
 std::string VerifyText(const VerifySummary& summary, bool json) {
   if (json) {
     Json rows = Json::array();
-    for (const VerifyRow& row : summary.rows) rows.push_back({{"name", row.output}, {"max_difference", row.max_difference}});
-    return Dump({{"model", summary.model}, {"outputs", rows}, {"tolerance", summary.tolerance}, {"equal", summary.equal}});
+    for (const VerifyRow& row : summary.rows)
+      rows.push_back({{"name", row.output}, {"max_difference", row.max_difference}});
+    return Dump(
+        {{"model", summary.model}, {"outputs", rows}, {"tolerance", summary.tolerance}, {"equal", summary.equal}});
   }
   std::vector<std::vector<std::string>> rows = {{"OUTPUT", "LARGEST DIFFERENCE"}};
   for (const VerifyRow& row : summary.rows) rows.push_back({row.output, absl::StrFormat("%.3g", row.max_difference)});

@@ -15,7 +15,8 @@ namespace tp::client {
 namespace {
 
 void MakeAbsolute(const std::filesystem::path& folder, std::string* path) {
-  if (!path->empty() && std::filesystem::path(*path).is_relative()) *path = (folder / *path).lexically_normal().string();
+  if (!path->empty() && std::filesystem::path(*path).is_relative())
+    *path = (folder / *path).lexically_normal().string();
 }
 
 void MakeAbsolute(const std::filesystem::path& folder, WeightSource* source) {

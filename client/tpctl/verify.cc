@@ -87,7 +87,8 @@ absl::Status Verify(const GlobalOptions& globals, const VerifyOptions& options) 
 
   VerifySummary summary{.model = options.model, .tolerance = options.tolerance, .equal = true};
   for (size_t i = 0; i < parallel.outputs.size() && i < single.outputs.size(); ++i) {
-    summary.rows.push_back({parallel.outputs[i].name, MaxDifference(parallel.outputs[i].tensor, single.outputs[i].tensor)});
+    summary.rows.push_back(
+        {parallel.outputs[i].name, MaxDifference(parallel.outputs[i].tensor, single.outputs[i].tensor)});
     summary.equal = summary.equal && summary.rows.back().max_difference <= options.tolerance;
   }
   std::fputs(VerifyText(summary, globals.json()).c_str(), stdout);
