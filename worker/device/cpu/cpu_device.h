@@ -8,7 +8,7 @@
 namespace tp::worker {
 
 struct CpuDeviceOptions {
-  int threads = 1;               // OpenMP is set to exactly this
+  int threads = 1;                 // OpenMP is set to exactly this
   int64_t memory_limit_bytes = 0;  // 0 = none
 };
 absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(const CpuDeviceOptions& options);
