@@ -50,18 +50,19 @@ bool IsStridedKind(const Placement& placement) {
   return placement.kind == PlacementKind::kStridedShard || placement.kind == PlacementKind::kInterleavedShard;
 }
 
-// What SEMANTICS 3 refuses, on one axis of canonical placements.
-absl::Status CheckTransition(const Mesh& mesh, size_t axis, const Placement& from, const Placement& to) {
-  if (from == to) return absl::OkStatus();
+// What SEMANTICS 3 refuses, on one axis of more than one rank. `simple_*` are the canonical forms.
+absl::Status CheckTransition(const Mesh& mesh, size_t axis, const Placement& from, const Placement& to,
+                             const Placement& simple_from, const Placement& simple_to) {
+  if (simple_from == simple_to) return absl::OkStatus();
   if (to.IsPartial() && to.op == ReduceOp::kProduct) {
     return absl::InvalidArgumentError(
         absl::StrCat(Transition(mesh, axis, from, to), " is not defined: P(product) can't be a target"));
   }
-  if (to.IsPartial() && to.op != ReduceOp::kSum && from.IsSharding() && from.kind != PlacementKind::kGroupShard) {
+  if (to.IsPartial() && to.op != ReduceOp::kSum && from.kind == PlacementKind::kShard) {
     return absl::InvalidArgumentError(
         absl::StrCat(Transition(mesh, axis, from, to), " is not defined: a shard can become P(sum) only"));
   }
-  if (IsStridedKind(from) || (IsStridedKind(to) && !from.IsReplicate())) {
+  if (IsStridedKind(simple_from) || (IsStridedKind(simple_to) && !simple_from.IsReplicate())) {
     return absl::UnimplementedError(absl::StrCat(Transition(mesh, axis, from, to), " is not built yet"));
   }
   return absl::OkStatus();
@@ -135,7 +136,12 @@ absl::StatusOr<RedistributePlan> PlanRedistribute(const Mesh& mesh, DType dtype,
     const int size = mesh.axis_size(static_cast<int>(axis));
     simple_from.push_back(Canonical(from[axis], size));
     simple_to.push_back(Canonical(to[axis], size));
-    TP_RETURN_IF_ERROR(CheckTransition(mesh, axis, simple_from[axis], simple_to[axis]));
+    TP_RETURN_IF_ERROR(CheckTransition(mesh, axis, from[axis], to[axis], simple_from[axis], simple_to[axis]));
+    // Strided kinds keep the name of the target: nothing is won by the simplest one.
+    if (IsStridedKind(simple_to[axis])) {
+      if (simple_from[axis] == simple_to[axis]) simple_from[axis] = to[axis];
+      simple_to[axis] = to[axis];
+    }
   }
   if (simple_from == simple_to) {
     plan.steps.push_back(Rename(from, to));

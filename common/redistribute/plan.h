@@ -1,5 +1,6 @@
-// Plans a redistribute: the steps that turn one layout of a tensor into another on one mesh, by least bytes, then fewest
-// steps, then the order of (axis, op as in RedistributeOp); a permute is taken only where it saves bytes.
+// Plans a redistribute: the steps that turn one layout of a tensor into another on one mesh. Where one axis changes, the
+// op of the table of SEMANTICS 3 if it is legal; else by least bytes, then fewest steps, then the order of (axis, op as in
+// RedistributeOp), and a permute is taken only where it saves bytes.
 // Example: 5 rows, S(0) -> R on tp=4 is one all_gather.
 // Pure; a plan is valid at every size of the symbols, costs are compared at the given concrete shape.
 #pragma once

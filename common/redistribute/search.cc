@@ -61,6 +61,7 @@ class Search {
   }
 
   std::optional<std::vector<RedistributeStep>> Run() {
+    if (std::optional<std::vector<RedistributeStep>> steps = TableSteps(); steps.has_value()) return steps;
     Improve(from_, Label());
     while (!queue_.empty()) {
       auto node = queue_.extract(queue_.begin());
@@ -118,6 +119,37 @@ class Search {
     if (op == RedistributeOp::kPermute) ++longer.permutes;
     longer.path.push_back({std::move(axes), op, next});
     Improve(next, std::move(longer));
+  }
+
+  // Where one axis alone changes, the row of the table of SEMANTICS 3, if it is legal here.
+  std::optional<std::vector<RedistributeStep>> TableSteps() {
+    const Placements from = PlacementsOf(from_);
+    std::vector<int> changed;
+    for (size_t axis = 0; axis < from.size(); ++axis) {
+      if (from[axis] != target_[axis]) changed.push_back(static_cast<int>(axis));
+    }
+    if (changed.size() != 1) return std::nullopt;
+    const size_t axis = static_cast<size_t>(changed[0]);
+    const Placement& to = target_[axis];
+    if (from[axis].IsPartial() && to.IsPartial()) {
+      Placements reduced = from;
+      reduced[axis] = Placement::Replicate();
+      const std::optional<RedistributeOp> op = OpBetween(reduced, axis, to);
+      if (!op.has_value()) return std::nullopt;
+      return std::vector<RedistributeStep>{{RedistributeOp::kAllReduce, changed, from, reduced},
+                                           {*op, changed, reduced, target_}};
+    }
+    const std::optional<RedistributeOp> op = OpBetween(from, axis, to);
+    if (!op.has_value()) return std::nullopt;
+    RedistributeStep step{*op, changed, from, target_};
+    if (*op == RedistributeOp::kReduceScatter) {
+      // The largest piece counts N times: 1 element on 4 ranks is cheaper reduced everywhere.
+      Placements reduced = from;
+      reduced[axis] = Placement::Replicate();
+      const RedistributeStep reduce{RedistributeOp::kAllReduce, changed, from, reduced};
+      if (StepBytes(mesh_, geometry_, step) > StepBytes(mesh_, geometry_, reduce)) return std::nullopt;
+    }
+    return std::vector<RedistributeStep>{std::move(step)};
   }
 
   // True where no axis after `axis` cuts dim `d`: a cut on `axis` is, or would be, the innermost.
