@@ -1,10 +1,10 @@
-// Communicator: collectives among the ranks of one (list of workers, epoch). Any list of its ranks is a group; the calls
-// of one rank come from one thread, in one order that is equal on all ranks of each group. Every call has a deadline.
-// Abort() from any thread makes all blocked and later calls return ABORTED within 100 ms; an aborted communicator is dead.
-// Buffers are device memory of the rank's device; counts are elements. Example:
+// Communicator: collectives among the ranks of one (list of workers, epoch). Any list of its ranks is a group; the
+// calls of one rank come from one thread, in one order that is equal on all ranks of each group. Every call has a
+// deadline. Abort() from any thread makes all blocked and later calls return ABORTED within 100 ms; an aborted
+// communicator is dead. Buffers are device memory of the rank's device; counts are elements. Example:
 //   comm.AllReduce(stream, {0, 1}, data, count, DType::kF32, ReduceOp::kSum, deadline);
-// Results: all ranks of an all_reduce hold identical bits, and a repeated run gives the same bits (terms are added in rank
-// order; BF16 and F16 accumulate in F32). A rank with nothing to send or receive calls all the same.
+// Results: all ranks of an all_reduce hold identical bits, and a repeated run gives the same bits (terms are added in
+// rank order; BF16 and F16 accumulate in F32). A rank with nothing to send or receive calls all the same.
 #pragma once
 
 #include <array>
@@ -25,11 +25,11 @@ namespace tp::worker {
 // What the ranks agree on once a command and once a decode step, before any payload (32 bytes on the wire).
 struct StepHeader {
   uint32_t epoch = 0;
-  uint32_t flags = 0;         // bit 0: closing header
-  uint64_t sequence = 0;      // of the command
-  uint64_t fingerprint = 0;   // first 8 bytes of the program's
-  uint32_t step = 0;          // within a Decode
-  int32_t status = 0;         // absl status code of this rank's work so far
+  uint32_t flags = 0;        // bit 0: closing header
+  uint64_t sequence = 0;     // of the command
+  uint64_t fingerprint = 0;  // first 8 bytes of the program's
+  uint32_t step = 0;         // within a Decode
+  int32_t status = 0;        // absl status code of this rank's work so far
   bool operator==(const StepHeader&) const = default;
 };
 
@@ -56,7 +56,8 @@ class Communicator {
   // output: every member's block in group order, counts[i] elements each; input: this rank's block.
   virtual absl::Status AllGather(Stream& stream, absl::Span<const int> group, const void* input, void* output,
                                  absl::Span<const int64_t> counts, DType dtype, absl::Time deadline) = 0;
-  // input: blocks for each member in order (send_counts); output: blocks from each (receive_counts). Serves permutes too.
+  // input: blocks for each member in order (send_counts); output: blocks from each (receive_counts). Serves permutes
+  // too.
   virtual absl::Status AllToAll(Stream& stream, absl::Span<const int> group, const void* input,
                                 absl::Span<const int64_t> send_counts, void* output,
                                 absl::Span<const int64_t> receive_counts, DType dtype, absl::Time deadline) = 0;
@@ -68,8 +69,8 @@ class Communicator {
   virtual absl::Status Gather(Stream& stream, absl::Span<const int> group, int root, const void* input, void* output,
                               absl::Span<const int64_t> counts, DType dtype, absl::Time deadline) = 0;
   // Sends to one rank (-1: none) and receives from one (-1: none) at once.
-  virtual absl::Status SendReceive(Stream& stream, int to, const void* input, int64_t send_count, int from, void* output,
-                                   int64_t receive_count, DType dtype, absl::Time deadline) = 0;
+  virtual absl::Status SendReceive(Stream& stream, int to, const void* input, int64_t send_count, int from,
+                                   void* output, int64_t receive_count, DType dtype, absl::Time deadline) = 0;
   virtual absl::Status Barrier(absl::Span<const int> group, absl::Time deadline) = 0;
   // Every member's header in group order. No rank posts a payload receive before this returns.
   virtual absl::StatusOr<std::vector<StepHeader>> ExchangeHeaders(absl::Span<const int> group, const StepHeader& mine,
@@ -85,8 +86,8 @@ class Connector {
  public:
   virtual ~Connector() = default;
   virtual std::string Address() const = 0;
-  // addresses[r] is rank r's. Blocks until all ranks are connected. DEADLINE_EXCEEDED naming the ranks and addresses that
-  // were not reached.
+  // addresses[r] is rank r's. Blocks until all ranks are connected. DEADLINE_EXCEEDED naming the ranks and addresses
+  // that were not reached.
   virtual absl::StatusOr<std::unique_ptr<Communicator>> Connect(const std::vector<std::string>& addresses,
                                                                 absl::Time deadline) = 0;
   virtual void Abort() = 0;
