@@ -19,8 +19,8 @@ absl::Status Import(const GlobalOptions&, const ImportOptions& options) {
   }
   TP_ASSIGN_OR_RETURN(Submission submission, ImportHuggingFace(options.dir, import));
   const std::string out = options.out.empty() ? "-.textproto" : options.out;
-  TP_ASSIGN_OR_RETURN(SubmissionFormat format, FormatOfPath(out));
-  TP_ASSIGN_OR_RETURN(std::string bytes, SerializeSubmission(submission, format));
+  TP_ASSIGN_OR_RETURN(SubmissionFormat format, SubmissionFormatOf(out));
+  const std::string bytes = SerializeSubmission(submission, format);
   if (!options.out.empty()) return WriteFile(options.out, bytes);
   std::fwrite(bytes.data(), 1, bytes.size(), stdout);
   return absl::OkStatus();

@@ -12,30 +12,14 @@
 #include "common/proto_convert/submission_file.h"
 
 namespace tp::client {
-namespace {
-
-void MakeAbsolute(const std::filesystem::path& folder, std::string* path) {
-  if (!path->empty() && std::filesystem::path(*path).is_relative())
-    *path = (folder / *path).lexically_normal().string();
-}
-
-void MakeAbsolute(const std::filesystem::path& folder, WeightSource* source) {
-  if (source->kind == WeightSource::Kind::kFile) MakeAbsolute(folder, &source->path);
-  for (WeightSource& part : source->parts) MakeAbsolute(folder, &part);
-}
-
-}  // namespace
-
 absl::StatusOr<Submission> ReadSubmission(const std::string& file, const std::string& mesh) {
-  TP_ASSIGN_OR_RETURN(SubmissionFormat format, FormatOfPath(file));
+  TP_ASSIGN_OR_RETURN(SubmissionFormat format, SubmissionFormatOf(file));
   TP_ASSIGN_OR_RETURN(std::string bytes, ReadFile(file));
   absl::StatusOr<Submission> parsed = ParseSubmission(bytes, format);
   if (!parsed.ok()) return Annotate(parsed.status(), file);
   Submission submission = *std::move(parsed);
   std::error_code error;
-  const std::filesystem::path folder = std::filesystem::absolute(file, error).parent_path();
-  MakeAbsolute(folder, &submission.weights_file);
-  for (auto& [path, source] : submission.weights) MakeAbsolute(folder, &source);
+  ResolveWeightPaths(std::filesystem::absolute(file, error).parent_path().string(), &submission);
   if (!mesh.empty()) {
     TP_ASSIGN_OR_RETURN(Mesh parsed_mesh, Mesh::Parse(mesh));
     submission.plan.mesh = parsed_mesh.axes();
@@ -47,7 +31,7 @@ absl::Status SubmitFile(const GlobalOptions& globals, const SubmitFileOptions& o
   if (options.replace) return absl::UnimplementedError("--replace is not built yet");
   TP_ASSIGN_OR_RETURN(Submission submission, ReadSubmission(options.file, options.mesh));
   if (!options.name.empty()) submission.name = options.name;
-  TP_ASSIGN_OR_RETURN(std::string bytes, SerializeSubmission(submission, SubmissionFormat::kBinary));
+  const std::string bytes = SerializeSubmission(submission, SubmissionFormat::kBinary);
   TP_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, ConnectTo(globals));
 
   std::atomic<bool> done = false;

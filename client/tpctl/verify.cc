@@ -78,7 +78,7 @@ absl::Status Verify(const GlobalOptions& globals, const VerifyOptions& options) 
   const std::string copy = absl::StrCat(options.model.substr(0, 100), ".verify-", getpid());
   for (MeshAxis& axis : submission.plan.mesh) axis.size = 1;
   submission.name = copy;
-  TP_ASSIGN_OR_RETURN(std::string bytes, SerializeSubmission(submission, SubmissionFormat::kBinary));
+  const std::string bytes = SerializeSubmission(submission, SubmissionFormat::kBinary);
   TP_ASSIGN_OR_RETURN(ForwardResult parallel, client->Forward(options.model, inputs));
   absl::StatusOr<SubmitResult> submitted = client->Submit(bytes, {});
   if (!submitted.ok()) return Annotate(submitted.status(), "loading the same weights on one rank");

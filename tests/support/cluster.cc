@@ -85,8 +85,8 @@ TemporaryFolder::~TemporaryFolder() {
 }
 
 Cluster::Cluster(int workers, const std::vector<std::string>& extra, const std::vector<std::string>& environment) {
-  std::vector<std::string> words = {Program("tpctl"), "local", "up", "--workers", absl::StrCat(workers), "--dir", dir(),
-                                    "--threads", "1"};
+  std::vector<std::string> words = {Program("tpctl"), "local", "up",        "--workers", absl::StrCat(workers),
+                                    "--dir",          dir(),   "--threads", "1"};
   words.insert(words.end(), extra.begin(), extra.end());
   const CommandResult result = RunCommand(words, environment);
   if (result.code != 0) std::fprintf(stderr, "local up: %s%s\n", result.out.c_str(), result.err.c_str());
@@ -102,7 +102,8 @@ Cluster::~Cluster() {
     if (entry.path().extension() != ".log") continue;
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();
-    const bool bad = text.str().find("Sanitizer") != std::string::npos || text.str().find("runtime error") != std::string::npos ||
+    const bool bad = text.str().find("Sanitizer") != std::string::npos ||
+                     text.str().find("runtime error") != std::string::npos ||
                      text.str().find("TP_CHECK failed") != std::string::npos;
     if (bad) std::fprintf(stderr, "%s:\n%s\n", entry.path().c_str(), text.str().c_str());
     TP_CHECK(!bad);

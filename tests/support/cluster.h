@@ -1,5 +1,5 @@
-// A real cluster for integration tests: `tpctl local up` in a temporary folder, stopped with the object. Programs are those
-// of the build under test. Example:
+// A real cluster for integration tests: `tpctl local up` in a temporary folder, stopped with the object. Programs are
+// those of the build under test. Example:
 //   Cluster cluster(2);
 //   CommandResult result = cluster.Tpctl({"models"});   // result.code, .out, .err
 #pragma once
@@ -44,7 +44,8 @@ class TemporaryFolder {
 class Cluster {
  public:
   // TP_CHECKs that it came up. `extra`: more arguments of local up; `environment`: of all its processes.
-  explicit Cluster(int workers, const std::vector<std::string>& extra = {}, const std::vector<std::string>& environment = {});
+  explicit Cluster(int workers, const std::vector<std::string>& extra = {},
+                   const std::vector<std::string>& environment = {});
   ~Cluster();
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;

@@ -1,0 +1,91 @@
+// The two other demo submissions against numpy (tests/reference/make_references.py) at 1, 2, 3 and 4 workers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/npy.h"
+#include "common/checkpoint/safetensors.h"
+#include "tests/support/cluster.h"
+
+namespace tp::testing {
+namespace {
+
+struct Param {
+  std::string name;
+  int tp;
+};
+
+class Submissions : public ::testing::TestWithParam<Param> {
+ protected:
+  static void SetUpTestSuite() { cluster_ = new Cluster(4); }
+  static void TearDownTestSuite() {
+    delete cluster_;
+    cluster_ = nullptr;
+  }
+  static Cluster* cluster_;
+};
+Cluster* Submissions::cluster_ = nullptr;
+
+double LargestDifference(const HostTensor& a, const HostTensor& b) {
+  const HostTensor x = ConvertTo(a, DType::kF64), y = ConvertTo(b, DType::kF64);
+  double largest = 0;
+  for (int64_t i = 0; i < ElementCount(a.shape); ++i)
+    largest = std::max(largest, std::abs(x.data<double>()[i] - y.data<double>()[i]));
+  return largest;
+}
+
+TEST_P(Submissions, EqualNumpyAndWhatExplainPredicts) {
+  const auto& [name, tp] = GetParam();
+  const std::string file = Source(absl::StrCat("deploy/demo/", name, ".textproto"));
+  const std::string model = absl::StrCat(name, tp), mesh = absl::StrCat("tp=", tp);
+  cluster_->Submit(file, model, mesh);
+
+  auto reference = ReadSafetensors(Source(absl::StrCat("deploy/demo/", name, ".reference.safetensors")));
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  TemporaryFolder folder;
+  const std::string out = folder.path() + "/out.safetensors";
+  std::vector<std::string> words = {"forward", model, "--output", out, "--output-format", "json"};
+  std::vector<std::string> explain = {"explain", file, "--mesh", mesh, "--output-format", "json"};
+  // Inputs go in as .npy files; explain is asked for their shapes.
+  const nlohmann::json description = cluster_->Tpctl({"describe", model, "--output-format", "json"}).json();
+  for (const auto& input : description["inputs"]) {
+    const std::string input_name = input["name"];
+    ASSERT_TRUE(reference->count(input_name)) << input_name;
+    const HostTensor& tensor = reference->at(input_name);
+    const std::string npy = absl::StrCat(folder.path(), "/", input_name, ".npy");
+    ASSERT_TRUE(WriteNpy(npy, tensor).ok());
+    words.insert(words.end(), {"--input", absl::StrCat(input_name, "=", npy)});
+    std::string shape;
+    for (int64_t size : tensor.shape) absl::StrAppend(&shape, shape.empty() ? "" : "x", size);
+    explain.insert(explain.end(), {"--shape", absl::StrCat(input_name, "=", shape)});
+  }
+  const CommandResult result = cluster_->Tpctl(words);
+  ASSERT_EQ(result.code, 0) << result.err;
+  auto outputs = ReadSafetensors(out);
+  ASSERT_TRUE(outputs.ok());
+  ASSERT_FALSE(outputs->empty());
+  for (const auto& [output, tensor] : *outputs) {
+    ASSERT_TRUE(reference->count(output)) << output;
+    ASSERT_EQ(tensor.shape, reference->at(output).shape) << output;
+    EXPECT_LE(LargestDifference(tensor, reference->at(output)), 1e-5) << output;
+  }
+  const nlohmann::json predicted = cluster_->Tpctl(explain).json()["collectives"],
+                       counted = result.json()["collectives"];
+  ASSERT_EQ(predicted.size(), counted.size());
+  for (size_t i = 0; i < predicted.size(); ++i)
+    for (const char* field : {"module", "op", "axis", "bytes"}) EXPECT_EQ(predicted[i][field], counted[i][field]);
+  EXPECT_EQ(counted.empty(), tp == 1);
+  EXPECT_EQ(cluster_->Tpctl({"delete", model}).code, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Submissions,
+                         ::testing::Values(Param{"mlp", 1}, Param{"mlp", 2}, Param{"mlp", 3}, Param{"mlp", 4},
+                                           Param{"two_inputs", 1}, Param{"two_inputs", 2}, Param{"two_inputs", 3},
+                                           Param{"two_inputs", 4}),
+                         [](const auto& info) { return absl::StrCat(info.param.name, "_tp", info.param.tp); });
+
+}  // namespace
+}  // namespace tp::testing
