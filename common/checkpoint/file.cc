@@ -69,7 +69,7 @@ absl::Status ReadExactly(int fd, const std::string& path, int64_t offset, int64_
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t limit) {
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t limit) {
   int64_t size = 0;
   TP_ASSIGN_OR_RETURN(int fd, OpenRegularFile(path, &size));
   if (size > limit) {

@@ -1,5 +1,5 @@
 // Plain files with errors as statuses: what checkpoints and .npy files are read and written with.
-// Example: TP_ASSIGN_OR_RETURN(std::string text, ReadSmallFile("/m/config.json", 1 << 20));
+// Example: TP_ASSIGN_OR_RETURN(std::string text, ReadWholeFile("/m/config.json", 1 << 20));
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ absl::StatusOr<int> OpenRegularFile(const std::string& path, int64_t* size);
 absl::Status ReadExactly(int fd, const std::string& path, int64_t offset, int64_t size, char* out);
 
 // The whole file. RESOURCE_EXHAUSTED where it is longer than `limit` bytes.
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t limit);
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t limit);
 // Writes the pieces, one after the other, to a file next to `path` and renames it, so that a reader never sees half of
 // it.
 absl::Status WriteFileAtomically(const std::string& path, const std::vector<std::string_view>& pieces);
