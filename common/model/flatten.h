@@ -27,8 +27,8 @@ struct FlatState {
 };
 
 struct FlatModule {
-  std::string path;       // "" for the root
-  std::string type_name;  // "Linear", "Embedding", ..., or a composite's type name
+  std::string path;                // "" for the root
+  std::string type_name;           // "Linear", "Embedding", ..., or a composite's type name
   const Module* module = nullptr;  // points into the definition that was flattened
   std::vector<std::string> argument_names;
 };
@@ -49,22 +49,22 @@ struct FlatNode {
   std::string module_path;
   std::vector<int> inputs;  // value indices, -1 = omitted
   std::vector<int> outputs;
-  Attributes attributes;    // complete (defaults filled)
+  Attributes attributes;  // complete (defaults filled)
 };
 
 struct FlatModel {
   std::vector<FlatModule> modules;  // parents before children, definition order
   std::vector<FlatState> states;    // in the same order
   std::vector<FlatValue> values;
-  std::map<std::string, int> state_values;         // path -> value index
+  std::map<std::string, int> state_values;           // path -> value index
   std::vector<std::pair<std::string, int>> inputs;   // root inputs, in order
   std::vector<std::pair<std::string, int>> outputs;  // root outputs, in order
-  std::vector<FlatNode> nodes;      // topological order
+  std::vector<FlatNode> nodes;                       // topological order
 };
 
 // Checks the whole definition (unknown children, functions, values, attributes; wrong counts; cycles; repeated names;
-// sizes) and flattens it. INVALID_ARGUMENT with the field's path ("root.layers.0: node 'h': ...") and the nearest names.
-// `model` must outlive the result.
+// sizes) and flattens it. INVALID_ARGUMENT with the field's path ("root.layers.0: node 'h': ...") and the nearest
+// names. `model` must outlive the result.
 absl::StatusOr<FlatModel> FlattenModel(const ModelDef& model, DType compute_dtype);
 
 }  // namespace tp

@@ -1,6 +1,6 @@
-// First values of states. They depend on the seed and the state's path only, never on the mesh: Philox4x32-10, key = seed
-// and a hash of the path, counter = global row-major index; each rank generates just its shard.
-// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+// First values of states. They depend on the seed and the state's path only, never on the mesh: Philox4x32-10, key =
+// seed and a hash of the path, counter = global row-major index; each rank generates just its shard. Source: Salmon et
+// al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 #pragma once
 
 #include <array>

@@ -35,13 +35,13 @@ struct Initializer {
 struct WeightSource {
   enum class Kind { kFile, kSlice, kTranspose, kConcat, kInitializer, kAlias };
   Kind kind = Kind::kInitializer;
-  std::string path;                  // kFile: a safetensors file; kAlias: path of another state
-  std::string tensor;                // kFile: the tensor's name in it
-  int dim = 0;                       // kSlice, kConcat
-  int64_t start = 0, length = 0;     // kSlice
-  std::vector<int> permutation;      // kTranspose
-  std::vector<WeightSource> parts;   // kSlice, kTranspose: one; kConcat: all
-  Initializer initializer;           // kInitializer
+  std::string path;                 // kFile: a safetensors file; kAlias: path of another state
+  std::string tensor;               // kFile: the tensor's name in it
+  int dim = 0;                      // kSlice, kConcat
+  int64_t start = 0, length = 0;    // kSlice
+  std::vector<int> permutation;     // kTranspose
+  std::vector<WeightSource> parts;  // kSlice, kTranspose: one; kConcat: all
+  Initializer initializer;          // kInitializer
   bool operator==(const WeightSource&) const = default;
 };
 
@@ -80,12 +80,12 @@ struct Argument {
   std::string value;  // name of a value; "" = an omitted optional
 };
 struct GraphNode {
-  std::string name;                   // also its output's name where `outputs` is empty
-  std::string child;                  // dotted path below this module ("layers.0"), or
-  std::string function;               // a function's name; exactly one of both is set
+  std::string name;      // also its output's name where `outputs` is empty
+  std::string child;     // dotted path below this module ("layers.0"), or
+  std::string function;  // a function's name; exactly one of both is set
   std::vector<Argument> arguments;
-  Attributes attributes;              // of a function
-  std::vector<std::string> outputs;   // names of several outputs
+  Attributes attributes;             // of a function
+  std::vector<std::string> outputs;  // names of several outputs
 };
 struct GraphOutput {
   std::string name;
@@ -94,10 +94,10 @@ struct GraphOutput {
 struct StateDef {
   std::string name;
   Shape shape;
-  bool buffer = false;        // else a parameter
-  bool persistent = true;     // buffers
-  bool requires_grad = true;  // parameters; carried and returned, there is no backward
-  std::optional<DType> dtype; // the compute dtype where absent
+  bool buffer = false;         // else a parameter
+  bool persistent = true;      // buffers
+  bool requires_grad = true;   // parameters; carried and returned, there is no backward
+  std::optional<DType> dtype;  // the compute dtype where absent
 };
 struct CompositeConfig {
   std::string type_name;  // for messages, as "DecoderLayer"
@@ -126,13 +126,13 @@ struct ModelInput {
 
 // How text is generated with it: absent for models that are not language models.
 struct GenerationConfig {
-  std::string ids_input;       // I64 [batch, time]
-  std::string logits_output;   // F32 [batch, time, vocabulary]
+  std::string ids_input;      // I64 [batch, time]
+  std::string logits_output;  // F32 [batch, time, vocabulary]
   int64_t vocab_size = 0;
-  int64_t max_positions = 0;   // prompt and new tokens together
+  int64_t max_positions = 0;  // prompt and new tokens together
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;
-  std::string tokenizer;       // "bytes"; "" = token ids only
+  std::string tokenizer;  // "bytes"; "" = token ids only
 };
 
 struct ModelDef {
@@ -142,8 +142,8 @@ struct ModelDef {
   std::optional<GenerationConfig> generation;
 };
 
-// --- Parallel styles (SEMANTICS 6). A layout list has one entry for each positional argument or output; an entry that is
-// absent leaves it untouched.
+// --- Parallel styles (SEMANTICS 6). A layout list has one entry for each positional argument or output; an entry that
+// is absent leaves it untouched.
 using OptionalPlacement = std::optional<Placement>;
 struct ColwiseParallel {
   Placement input_layouts = Placement::Replicate();
@@ -170,8 +170,8 @@ struct PlanEntry {
   bool input_layouts_written = false;  // written layouts are claims that are checked (SEMANTICS 5)
 };
 struct ParallelPlan {
-  std::vector<MeshAxis> mesh;        // axes and sizes
-  std::string axis;                  // the styles' axis; "" = "tp", or the only axis
+  std::vector<MeshAxis> mesh;  // axes and sizes
+  std::string axis;            // the styles' axis; "" = "tp", or the only axis
   std::vector<PlanEntry> entries;
   bool allow_unmatched = false;
   std::vector<std::string> batch_axes;

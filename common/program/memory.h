@@ -25,8 +25,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ForwardProgram& program, const Bindi
 struct CollectiveRecord {
   std::string module;
   std::string op;
-  std::string axis;    // "tp", several joined by ","
-  int64_t bytes = 0;   // definition of SEMANTICS 3
+  std::string axis;   // "tp", several joined by ","
+  int64_t bytes = 0;  // definition of SEMANTICS 3
   std::string reason;
   bool operator==(const CollectiveRecord&) const = default;
 };

@@ -35,16 +35,16 @@ struct Operand {
 
 // Functions of function.h, and three that only programs have:
 //   redistribute(input)        `step` says what
-//   add_once(input, bias)      adds bias on the coordinate 0 of every axis in attribute "axes" (integers), copies elsewhere
-//   select_rows(input, rows)   [batch, time, ...] -> [1, rows, ...]: rows of the flattened first two dims
+//   add_once(input, bias)      adds bias on the coordinate 0 of every axis in attribute "axes" (integers), copies
+//   elsewhere select_rows(input, rows)   [batch, time, ...] -> [1, rows, ...]: rows of the flattened first two dims
 // rotary has the positions as second input. attention has attribute "cache", its index in `caches`.
 struct Instruction {
   std::string function;
-  std::vector<int> inputs;   // value indices, -1 = omitted
+  std::vector<int> inputs;  // value indices, -1 = omitted
   std::vector<int> outputs;
   Attributes attributes;
   std::string module_path;
-  std::string reason;        // redistribute: why, as "output of layers.0.fc: P(sum) -> R"
+  std::string reason;  // redistribute: why, as "output of layers.0.fc: P(sum) -> R"
   std::optional<RedistributeStep> step;
 };
 
@@ -85,6 +85,8 @@ struct ForwardProgram {
 std::string ProgramText(const ForwardProgram& program);
 // SHA-256 of the text, 64 hex digits. Ranks refuse to run under another fingerprint than their own.
 std::string FingerprintOf(const ForwardProgram& program);
+// SHA-256 of both texts, joined by a newline; of the first alone where there is no step program: CompiledModel's.
+std::string CombinedFingerprint(const ForwardProgram& program, const ForwardProgram* step_program);
 // Checks indices, arities and specs of a program that came over the wire. INVALID_ARGUMENT naming the instruction.
 absl::Status ValidateProgram(const ForwardProgram& program);
 // Binds the symbols of the input operands to the dims of `shapes` (input name -> global shape). INVALID_ARGUMENT where

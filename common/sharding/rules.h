@@ -1,6 +1,6 @@
-// Sharding rules of functions: for one mesh axis, which placements of the inputs a function can take as they are and what
-// its outputs then are. One file a family (rules_*.cc); compile.cc chooses the cheapest for each axis.
-// Example: linear with weight S(0): {inputs R, S(0), S(0); output S(-1)}. Source: SEMANTICS 4, PyTorch DTensor.
+// Sharding rules of functions: for one mesh axis, which placements of the inputs a function can take as they are and
+// what its outputs then are. One file a family (rules_*.cc); compile.cc chooses the cheapest for each axis. Example:
+// linear with weight S(0): {inputs R, S(0), S(0); output S(-1)}. Source: SEMANTICS 4, PyTorch DTensor.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ struct RuleContext {
 };
 
 struct AxisStrategy {
-  std::vector<Placement> inputs;   // one for each argument, omitted ones R
+  std::vector<Placement> inputs;  // one for each argument, omitted ones R
   std::vector<Placement> outputs;
   // linear only: the product is a sum over ranks and the bias is not added by it, but once, after the reduction.
   bool bias_after = false;

@@ -1,0 +1,247 @@
+#include "common/model/validate.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/names.h"
+#include "common/base/status.h"
+#include "common/model/initializer.h"
+
+namespace tp {
+namespace {
+
+absl::Status Wrong(const std::string& field, const std::string& text) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", text));
+}
+
+struct TypeName {
+  std::string operator()(const CompositeConfig& config) const {
+    return config.type_name.empty() ? "Module" : config.type_name;
+  }
+  std::string operator()(const SequentialConfig&) const { return "Sequential"; }
+  std::string operator()(const ModuleListConfig&) const { return "ModuleList"; }
+  std::string operator()(const ModuleDictConfig&) const { return "ModuleDict"; }
+  std::string operator()(const LinearConfig&) const { return "Linear"; }
+  std::string operator()(const EmbeddingConfig&) const { return "Embedding"; }
+  std::string operator()(const RMSNormConfig&) const { return "RMSNorm"; }
+  std::string operator()(const ActivationConfig&) const { return "Activation"; }
+  std::string operator()(const IdentityConfig&) const { return "Identity"; }
+};
+
+bool IsContainer(const Module& module) {
+  return std::holds_alternative<CompositeConfig>(module.config) ||
+         std::holds_alternative<SequentialConfig>(module.config) ||
+         std::holds_alternative<ModuleListConfig>(module.config) ||
+         std::holds_alternative<ModuleDictConfig>(module.config);
+}
+
+absl::Status NeedPositive(const std::string& field, const char* name, int64_t value) {
+  if (value >= 1) return absl::OkStatus();
+  return Wrong(field, absl::StrCat(name, " must be at least 1, given ", value));
+}
+
+// What a leaf's configuration makes of states, before names and initializers are checked.
+absl::StatusOr<std::vector<StateDef>> DefinedStates(const Module& module, const std::string& field) {
+  if (const auto* linear = std::get_if<LinearConfig>(&module.config)) {
+    TP_RETURN_IF_ERROR(NeedPositive(field, "in_features", linear->in_features));
+    TP_RETURN_IF_ERROR(NeedPositive(field, "out_features", linear->out_features));
+    std::vector<StateDef> states{{.name = "weight", .shape = {linear->out_features, linear->in_features}, .dtype = {}}};
+    if (linear->bias) states.push_back({.name = "bias", .shape = {linear->out_features}, .dtype = {}});
+    return states;
+  }
+  if (const auto* embedding = std::get_if<EmbeddingConfig>(&module.config)) {
+    TP_RETURN_IF_ERROR(NeedPositive(field, "num_embeddings", embedding->num_embeddings));
+    TP_RETURN_IF_ERROR(NeedPositive(field, "embedding_dim", embedding->embedding_dim));
+    return std::vector<StateDef>{
+        {.name = "weight", .shape = {embedding->num_embeddings, embedding->embedding_dim}, .dtype = {}}};
+  }
+  if (const auto* norm = std::get_if<RMSNormConfig>(&module.config)) {
+    TP_RETURN_IF_ERROR(NeedPositive(field, "dim", norm->dim));
+    return std::vector<StateDef>{{.name = "weight", .shape = {norm->dim}, .dtype = {}}};
+  }
+  if (const auto* composite = std::get_if<CompositeConfig>(&module.config)) return composite->states;
+  return std::vector<StateDef>{};
+}
+
+absl::Status CheckName(const std::string& field, const char* what, const std::string& name) {
+  if (name.empty()) return Wrong(field, absl::StrCat("a ", what, " has no name"));
+  if (name.find('.') != std::string::npos) {
+    return Wrong(field, absl::StrCat(what, " name '", name, "' holds a dot"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string FieldOf(const std::string& path) { return path.empty() ? "root" : absl::StrCat("root.", path); }
+
+std::string JoinPath(const std::string& path, const std::string& name) {
+  return path.empty() ? name : absl::StrCat(path, ".", name);
+}
+
+std::string TypeNameOf(const Module& module) { return std::visit(TypeName{}, module.config); }
+
+std::vector<GraphInput> ArgumentsOf(const Module& module) {
+  if (const auto* composite = std::get_if<CompositeConfig>(&module.config)) return composite->inputs;
+  if (std::holds_alternative<ModuleListConfig>(module.config) ||
+      std::holds_alternative<ModuleDictConfig>(module.config)) {
+    return {};
+  }
+  return {{.name = "input"}};
+}
+
+absl::StatusOr<std::vector<FlatState>> StatesOf(const Module& module, const std::string& path, DType compute_dtype) {
+  const std::string field = FieldOf(path);
+  TP_ASSIGN_OR_RETURN(const std::vector<StateDef> definitions, DefinedStates(module, field));
+  std::vector<FlatState> states;
+  std::vector<std::string> names;
+  for (const StateDef& definition : definitions) {
+    TP_RETURN_IF_ERROR(CheckName(field, "state", definition.name));
+    if (std::find(names.begin(), names.end(), definition.name) != names.end()) {
+      return Wrong(field, absl::StrCat("two states have the name '", definition.name, "'"));
+    }
+    for (const Module& child : module.children) {
+      if (child.name == definition.name) {
+        return Wrong(field, absl::StrCat("a state and a child have the name '", child.name, "'"));
+      }
+    }
+    names.push_back(definition.name);
+    FlatState state{.path = JoinPath(path, definition.name),
+                    .module_path = path,
+                    .name = definition.name,
+                    .shape = definition.shape,
+                    .dtype = definition.dtype.value_or(compute_dtype),
+                    .buffer = definition.buffer,
+                    .persistent = definition.persistent,
+                    .requires_grad = definition.requires_grad,
+                    .has_initializer = false,
+                    .initializer = {}};
+    absl::StatusOr<int64_t> bytes = CheckedBytes(state.shape, state.dtype);
+    if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat(field, ": state '", state.name, "'"));
+    auto given = module.param_init.find(state.name);
+    if (given != module.param_init.end()) {
+      state.initializer = given->second;
+      state.has_initializer = true;
+    } else {
+      state.has_initializer = DefaultInitializer(module.config, state.name, &state.initializer);
+    }
+    states.push_back(std::move(state));
+  }
+  for (const auto& [name, initializer] : module.param_init) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      return Wrong(field, absl::StrCat("param_init names '", name, "', which ", TypeNameOf(module),
+                                       " does not have; nearest: ", JoinNames(NearestNames(name, names))));
+    }
+  }
+  return states;
+}
+
+absl::Status ValidateChildren(const Module& module, const std::string& path) {
+  const std::string field = FieldOf(path);
+  if (!module.children.empty() && !IsContainer(module)) {
+    return Wrong(field, absl::StrCat(TypeNameOf(module), " can't have children"));
+  }
+  std::set<std::string> names;
+  for (const Module& child : module.children) {
+    TP_RETURN_IF_ERROR(CheckName(field, "child", child.name));
+    if (!names.insert(child.name).second)
+      return Wrong(field, absl::StrCat("two children have the name '", child.name, "'"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateInputs(const ModelDef& model) {
+  const std::vector<GraphInput> arguments = ArgumentsOf(model.root);
+  std::vector<std::string> names;
+  for (const GraphInput& argument : arguments) names.push_back(argument.name);
+  std::set<std::string> given, symbols;
+  for (const ModelInput& input : model.inputs) {
+    const std::string field = absl::StrCat("inputs '", input.name, "'");
+    if (std::find(names.begin(), names.end(), input.name) == names.end()) {
+      return Wrong(field, absl::StrCat("the root module has no such input; nearest: ",
+                                       JoinNames(NearestNames(input.name, names))));
+    }
+    if (!given.insert(input.name).second) return Wrong(field, "named twice");
+    for (const Dim& dim : input.shape) {
+      if (dim.IsConstant()) {
+        if (dim.constant() < 0) return Wrong(field, absl::StrCat("a size is negative: ", SymShapeText(input.shape)));
+        continue;
+      }
+      const std::vector<std::string> names_of_dim = dim.Symbols();
+      if (names_of_dim.size() != 1 || dim != Dim::Symbol(names_of_dim[0])) {
+        return Wrong(field, absl::StrCat("a dim is a number or one symbol, given ", SymShapeText(input.shape)));
+      }
+      if (names_of_dim[0] == "rows") return Wrong(field, "the symbol 'rows' is reserved");
+      symbols.insert(names_of_dim[0]);
+    }
+  }
+  for (const GraphInput& argument : arguments) {
+    if (!argument.optional && !given.contains(argument.name)) {
+      return Wrong("inputs", absl::StrCat("the root module's input '", argument.name, "' has no dtype and shape"));
+    }
+  }
+  const std::vector<std::string> known(symbols.begin(), symbols.end());
+  for (const auto& [symbol, limit] : model.symbol_limits) {
+    const std::string field = absl::StrCat("symbol_limits '", symbol, "'");
+    if (!symbols.contains(symbol)) {
+      return Wrong(field, absl::StrCat("no input has it; nearest: ", JoinNames(NearestNames(symbol, known))));
+    }
+    if (limit < 1) return Wrong(field, absl::StrCat("must be at least 1, given ", limit));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateGeneration(const ModelDef& model, const FlatModel& flat) {
+  if (!model.generation.has_value()) return absl::OkStatus();
+  const GenerationConfig& generation = *model.generation;
+  auto find = [](const std::vector<std::pair<std::string, int>>& list, const std::string& name) {
+    for (const auto& [entry, value] : list) {
+      if (entry == name) return value;
+    }
+    return -1;
+  };
+  auto nearest = [](const std::vector<std::pair<std::string, int>>& list, const std::string& name) {
+    std::vector<std::string> names;
+    for (const auto& [entry, value] : list) names.push_back(entry);
+    return JoinNames(NearestNames(name, names));
+  };
+  const int ids = find(flat.inputs, generation.ids_input);
+  if (ids < 0) {
+    return Wrong("generation.ids_input", absl::StrCat("no input '", generation.ids_input,
+                                                      "'; nearest: ", nearest(flat.inputs, generation.ids_input)));
+  }
+  const int logits = find(flat.outputs, generation.logits_output);
+  if (logits < 0) {
+    return Wrong("generation.logits_output", absl::StrCat("no output '", generation.logits_output, "'; nearest: ",
+                                                          nearest(flat.outputs, generation.logits_output)));
+  }
+  const TensorType& ids_type = flat.values[ids].type;
+  if (ids_type.dtype != DType::kI64 || ids_type.shape.size() != 2 || ids_type.shape[0].IsConstant() ||
+      ids_type.shape[1].IsConstant()) {
+    return Wrong("generation.ids_input", "must be I64 [batch, time], both symbols");
+  }
+  if (flat.inputs.size() != 1) return Wrong("generation", "a language model has the ids as its only input");
+  TP_RETURN_IF_ERROR(NeedPositive("generation", "vocab_size", generation.vocab_size));
+  TP_RETURN_IF_ERROR(NeedPositive("generation", "max_positions", generation.max_positions));
+  const TensorType wanted{DType::kF32, {ids_type.shape[0], ids_type.shape[1], Dim(generation.vocab_size)}};
+  if (flat.values[logits].type != wanted) {
+    return Wrong("generation.logits_output", absl::StrCat("must be F32", SymShapeText(wanted.shape), ", is ",
+                                                          std::string(DTypeName(flat.values[logits].type.dtype)),
+                                                          SymShapeText(flat.values[logits].type.shape)));
+  }
+  for (int64_t token : generation.eos_token_ids) {
+    if (token < 0 || token >= generation.vocab_size) {
+      return Wrong("generation.eos_token_ids",
+                   absl::StrCat(token, " is not in the vocabulary of ", generation.vocab_size));
+    }
+  }
+  if (generation.bos_token_id.has_value() &&
+      (*generation.bos_token_id < 0 || *generation.bos_token_id >= generation.vocab_size)) {
+    return Wrong("generation.bos_token_id",
+                 absl::StrCat(*generation.bos_token_id, " is not in the vocabulary of ", generation.vocab_size));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tp

@@ -1,0 +1,65 @@
+#include "common/program/compile.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
+#include "common/base/status.h"
+#include "common/program/match.h"
+#include "common/program/select_rows.h"
+#include "common/program/sources.h"
+#include "common/program/trim.h"
+#include "common/program/walk.h"
+
+namespace tp {
+namespace {
+
+// Prompt and new tokens together stay within max_positions, whatever the symbol limits say.
+void LimitTime(const GenerationConfig& generation, const ModelDef& model, ForwardProgram* program) {
+  for (const ModelInput& input : model.inputs) {
+    if (input.name != generation.ids_input) continue;
+    const std::string time = input.shape[1].Symbols()[0];
+    auto [limit, added] = program->symbol_limits.emplace(time, generation.max_positions);
+    if (!added) limit->second = std::min(limit->second, generation.max_positions);
+  }
+}
+
+void WarnOfCopies(const ResolvedPlan& plan, CompiledModel* compiled) {
+  for (int axis = 0; axis < plan.mesh.axis_count(); ++axis) {
+    if (axis == plan.axis || plan.mesh.axis_size(axis) == 1) continue;
+    compiled->warnings.push_back(absl::StrCat("no entry acts on axis '", plan.mesh.axes()[axis].name, "': its ",
+                                              plan.mesh.axis_size(axis), " coordinates compute copies"));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<CompiledModel> CompileForward(const Submission& submission) {
+  TP_ASSIGN_OR_RETURN(const FlatModel flat, FlattenModel(submission.model, submission.compute_dtype));
+  Problems problems;
+  ResolvedPlan plan = ResolvePlan(submission, flat, &problems);
+  CompiledModel compiled;
+  if (problems.empty()) compiled.states = PlaceStates(submission, flat, &plan, &problems);
+  TP_RETURN_IF_ERROR(problems.status());
+  TP_ASSIGN_OR_RETURN(WalkResult walked, WalkModel(submission, flat, plan, &problems));
+  TP_RETURN_IF_ERROR(problems.status());
+  compiled.mesh = plan.mesh;
+  compiled.modules = std::move(walked.modules);
+  compiled.warnings = plan.warnings;
+  WarnOfCopies(plan, &compiled);
+  if (submission.model.generation.has_value()) {
+    LimitTime(*submission.model.generation, submission.model, &walked.program);
+    compiled.max_positions = submission.model.generation->max_positions;
+  }
+  compiled.program = TrimProgram(walked.program);
+  std::string text = ProgramText(compiled.program);
+  if (submission.model.generation.has_value()) {
+    TP_ASSIGN_OR_RETURN(compiled.step_program,
+                        MakeStepProgram(compiled.program, submission.model.generation->logits_output));
+    absl::StrAppend(&text, "\n", ProgramText(*compiled.step_program));
+  }
+  compiled.fingerprint = Sha256Hex(text);
+  return compiled;
+}
+
+}  // namespace tp

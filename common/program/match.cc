@@ -1,0 +1,206 @@
+#include "common/program/match.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/base/names.h"
+#include "common/program/grouped_heads.h"
+
+namespace tp {
+namespace {
+
+std::vector<std::string> TokensOf(const std::string& path) {
+  if (path.empty()) return {};
+  return absl::StrSplit(path, '.');
+}
+
+// Matches a bracket expression at the start of `pattern`; sets the length it takes, 0 where it is not closed.
+bool BracketMatches(std::string_view pattern, char c, size_t* length) {
+  size_t i = 1;
+  const bool negated = i < pattern.size() && pattern[i] == '!';
+  if (negated) ++i;
+  bool matches = false;
+  for (size_t first = i; i < pattern.size() && (pattern[i] != ']' || i == first); ++i) {
+    if (i + 2 < pattern.size() && pattern[i + 1] == '-' && pattern[i + 2] != ']') {
+      matches |= pattern[i] <= c && c <= pattern[i + 2];
+      i += 2;
+    } else {
+      matches |= pattern[i] == c;
+    }
+  }
+  *length = i < pattern.size() ? i + 1 : 0;
+  return matches != negated;
+}
+
+std::string EntryText(size_t index, const PlanEntry& entry) {
+  return absl::StrCat("plan.entries[", index, "] '", entry.pattern, "'");
+}
+
+// What the pattern could have been: its first token that matches no child, replaced by names of children there.
+std::vector<std::string> NearestPatterns(const std::string& pattern, const FlatModel& model) {
+  const std::vector<std::string> tokens = TokensOf(pattern);
+  for (size_t depth = 0; depth < tokens.size(); ++depth) {
+    const std::string prefix = absl::StrJoin(tokens.begin(), tokens.begin() + depth, ".");
+    bool found = false;
+    std::vector<std::string> children;
+    for (const FlatModule& module : model.modules) {
+      std::vector<std::string> path = TokensOf(module.path);
+      if (path.size() != depth + 1) continue;
+      const std::string name = path.back();
+      path.pop_back();
+      if (!PatternMatches(prefix, absl::StrJoin(path, "."))) continue;
+      children.push_back(name);
+      found |= TokenMatches(tokens[depth], name);
+    }
+    if (found) continue;
+    std::vector<std::string> nearest;
+    for (const std::string& name : NearestNames(tokens[depth], children)) {
+      std::vector<std::string> replaced = tokens;
+      replaced[depth] = name;
+      nearest.push_back(absl::StrJoin(replaced, "."));
+    }
+    if (nearest.empty()) break;  // below a leaf
+    return nearest;
+  }
+  std::vector<std::string> paths;
+  for (const FlatModule& module : model.modules) {
+    if (!module.path.empty()) paths.push_back(module.path);
+  }
+  return NearestNames(pattern, paths);
+}
+
+void ResolveAxis(const ParallelPlan& plan, ResolvedPlan* resolved, Problems* problems) {
+  if (plan.entries.empty() && plan.axis.empty()) return;
+  const Mesh& mesh = resolved->mesh;
+  std::string name = plan.axis;
+  if (name.empty()) {
+    name = "tp";
+    if (mesh.axis_count() == 1) name = mesh.axes()[0].name;
+  }
+  absl::StatusOr<int> axis = mesh.AxisIndex(name);
+  if (!axis.ok()) {
+    problems->Invalid(absl::StrCat("plan.axis: ", std::string(axis.status().message())));
+    return;
+  }
+  resolved->axis = *axis;
+  resolved->degree = mesh.axis_size(*axis);
+}
+
+// Where the styles put the weight: the dim that is cut.
+int WeightDim(const Style& style, const std::string& type_name) {
+  return std::holds_alternative<ColwiseParallel>(style) == (type_name == "Linear") ? 0 : 1;
+}
+
+}  // namespace
+
+// Backtracks to the last `*` only, which is enough for globs and linear in pattern x name.
+bool TokenMatches(std::string_view pattern, std::string_view name) {
+  size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
+  while (n < name.size()) {
+    size_t length = 0;
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+      continue;
+    }
+    if (p < pattern.size()) {
+      bool matches = pattern[p] == '?' || pattern[p] == name[n];
+      length = 1;
+      if (pattern[p] == '[') {
+        size_t bracket = 0;
+        const bool inside = BracketMatches(pattern.substr(p), name[n], &bracket);
+        if (bracket > 0) {
+          matches = inside;
+          length = bracket;
+        }
+      }
+      if (matches) {
+        p += length;
+        ++n;
+        continue;
+      }
+    }
+    if (star == std::string_view::npos) return false;
+    p = star + 1;
+    n = ++resume;
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool PatternMatches(const std::string& pattern, const std::string& path) {
+  const std::vector<std::string> tokens = TokensOf(pattern), names = TokensOf(path);
+  if (tokens.size() != names.size()) return false;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!TokenMatches(tokens[i], names[i])) return false;
+  }
+  return true;
+}
+
+const Style* StyleOf(const Submission& submission, const ResolvedPlan& plan, const std::string& module_path) {
+  auto it = plan.module_entries.find(module_path);
+  return it == plan.module_entries.end() ? nullptr : &submission.plan.entries[it->second].style;
+}
+
+ResolvedPlan ResolvePlan(const Submission& submission, const FlatModel& model, Problems* problems) {
+  const ParallelPlan& plan = submission.plan;
+  ResolvedPlan resolved;
+  absl::StatusOr<Mesh> mesh = Mesh::Create(plan.mesh);
+  if (!mesh.ok()) {
+    problems->Invalid(absl::StrCat("plan.mesh: ", std::string(mesh.status().message())));
+    return resolved;
+  }
+  resolved.mesh = *mesh;
+  ResolveAxis(plan, &resolved, problems);
+  if (!plan.batch_axes.empty()) problems->Unbuilt("plan.batch_axes is not built yet");
+  for (size_t index = 0; index < plan.entries.size(); ++index) {
+    const PlanEntry& entry = plan.entries[index];
+    const std::string name = StyleName(entry.style);
+    if (std::holds_alternative<UnbuiltStyle>(entry.style)) {
+      problems->Unbuilt(absl::StrCat(EntryText(index, entry), ": style ", name, " is not built yet"));
+    }
+    bool matched = false;
+    for (const FlatModule& module : model.modules) {
+      if (!PatternMatches(entry.pattern, module.path)) continue;
+      matched = true;
+      if (std::holds_alternative<UnbuiltStyle>(entry.style)) continue;
+      if (module.type_name != "Linear" && module.type_name != "Embedding") {
+        problems->Invalid(absl::StrCat(EntryText(index, entry), ": ", FieldOfModule(module), ": ", name,
+                                       " supports Linear and Embedding modules"));
+        continue;
+      }
+      auto [placed, first] = resolved.module_entries.emplace(module.path, static_cast<int>(index));
+      if (first) continue;
+      problems->Invalid(absl::StrCat("two patterns shard ", FieldOfModule(module), ": ",
+                                     EntryText(placed->second, plan.entries[placed->second]), " and ",
+                                     EntryText(index, entry)));
+    }
+    if (matched) continue;
+    const std::string text = absl::StrCat(
+        EntryText(index, entry), ": matches no module; nearest: ", JoinNames(NearestPatterns(entry.pattern, model)));
+    if (plan.allow_unmatched) {
+      resolved.warnings.push_back(text);
+    } else {
+      problems->Invalid(text);
+    }
+  }
+  for (const FlatState& state : model.states) resolved.states[state.path] = Placements(resolved.mesh.axis_count());
+  if (resolved.axis < 0 || resolved.degree == 1) return resolved;
+  CheckHeads(submission, model, &resolved, problems);
+  for (const FlatModule& module : model.modules) {
+    const Style* style = StyleOf(submission, resolved, module.path);
+    if (style == nullptr) continue;
+    const int dim = WeightDim(*style, module.type_name);
+    auto grouped = resolved.grouped.find(module.path);
+    for (const FlatState& state : model.states) {
+      if (state.module_path != module.path || (state.name == "bias" && dim == 1)) continue;
+      resolved.states[state.path][resolved.axis] =
+          grouped == resolved.grouped.end() ? Placement::Shard(dim) : Placement::GroupShard(0, grouped->second);
+    }
+  }
+  return resolved;
+}
+
+}  // namespace tp

@@ -1,0 +1,39 @@
+// Resolves a parallel plan against a flattened model: which modules each pattern names and where each state lies.
+// Example: entry {"layers.*.w1", ColwiseParallel} places layers.0.w1.weight and layers.1.w1.weight S(0) on the plan's
+// axis. Pure.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/model/flatten.h"
+#include "common/model/model.h"
+#include "common/program/problems.h"
+
+namespace tp {
+
+// One token of a pattern against one child name: `*`, `?`, `[abc]`, `[a-c]`, `[!a]`.
+bool TokenMatches(std::string_view pattern, std::string_view name);
+// A pattern against a module's path, token by token; "" is the root.
+bool PatternMatches(const std::string& pattern, const std::string& path);
+
+struct ResolvedPlan {
+  Mesh mesh;
+  int axis = -1;                              // mesh axis on which the styles act; -1 where no entry is there
+  int degree = 1;                             // its size
+  std::map<std::string, int> module_entries;  // path of a module -> index of the entry whose style it has
+  std::map<std::string, int> grouped;         // path of a Linear that makes keys or values -> their heads (see below)
+  std::map<std::string, Placements> states;   // path of a state -> placements; every state has an entry
+  std::vector<std::string> warnings;
+};
+
+// The style of a module; nullptr where it has none.
+const Style* StyleOf(const Submission& submission, const ResolvedPlan& plan, const std::string& module_path);
+
+// Adds what is wrong to `problems`; the result is usable where nothing was added. On axes of size 1 all is Replicate.
+ResolvedPlan ResolvePlan(const Submission& submission, const FlatModel& model, Problems* problems);
+
+}  // namespace tp

@@ -1,0 +1,110 @@
+#include "common/program/select_rows.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/program/trim.h"
+
+namespace tp {
+namespace {
+
+bool CutsTokens(const Placements& placements) {
+  return std::any_of(placements.begin(), placements.end(),
+                     [](const Placement& placement) { return placement.Cuts(0) || placement.Cuts(1); });
+}
+
+// True where the instruction makes each token of its output from the same token of its first input and from values that
+// have no tokens.
+bool ActsOnTokensAlone(const ForwardProgram& program, const Instruction& instruction) {
+  static const auto* names = new std::set<std::string>{"linear", "rms_norm", "silu", "relu",     "gelu",        "cast",
+                                                       "add",    "sub",      "mul",  "add_once", "redistribute"};
+  if (!names->contains(instruction.function)) return false;
+  const DTensorSpec& from = program.values[instruction.inputs[0]].spec;
+  const DTensorSpec& to = program.values[instruction.outputs[0]].spec;
+  if (from.shape.size() < 3 || to.shape.size() < 3 || from.shape[0] != to.shape[0] || from.shape[1] != to.shape[1]) {
+    return false;
+  }
+  if (CutsTokens(from.placements) || CutsTokens(to.placements)) return false;
+  const bool product = instruction.function == "linear" || instruction.function == "rms_norm";
+  for (size_t i = 1; i < instruction.inputs.size(); ++i) {
+    if (instruction.inputs[i] < 0 || product) continue;
+    // A bias is without tokens; a residual has them.
+    if (program.values[instruction.inputs[i]].spec.shape.size() + 2 > to.shape.size()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<ForwardProgram> MakeStepProgram(const ForwardProgram& program, const std::string& logits) {
+  ForwardProgram step = program;
+  std::erase_if(step.outputs, [&](const NamedValue& output) { return output.name != logits; });
+  if (step.outputs.size() != 1) return absl::InvalidArgumentError(absl::StrCat("there is no output '", logits, "'"));
+  step = TrimProgram(step);
+  std::vector<int> maker(step.values.size(), -1);
+  for (size_t i = 0; i < step.instructions.size(); ++i) {
+    for (int output : step.instructions[i].outputs) maker[output] = static_cast<int>(i);
+  }
+  // Back from the logits; `chain` holds the instructions that will run on the rows only.
+  std::set<int> chain;
+  int value = step.outputs[0].value;
+  if (CutsTokens(step.values[value].spec.placements)) {
+    return absl::UnimplementedError("generation with logits that are cut by batch or time is not built yet");
+  }
+  while (maker[value] >= 0 && ActsOnTokensAlone(step, step.instructions[maker[value]])) {
+    chain.insert(maker[value]);
+    value = step.instructions[maker[value]].inputs[0];
+  }
+  auto on_rows = [&](const DTensorSpec& spec) {
+    DTensorSpec rows = spec;
+    rows.shape[0] = Dim(1);
+    rows.shape[1] = Dim::Symbol("rows");
+    return rows;
+  };
+  const int rows = static_cast<int>(step.values.size());
+  step.values.push_back(
+      {"rows", {DType::kI64, {Dim::Symbol("rows")}, Placements(static_cast<size_t>(step.mesh.axis_count()))}});
+  step.operands.push_back({OperandKind::kRows, "rows", rows});
+  const int selected = rows + 1;
+  step.values.push_back({absl::StrCat(step.values[value].name, ":rows"), on_rows(step.values[value].spec)});
+  const Instruction select{"select_rows", {value, rows}, {selected}, {}, "", "", std::nullopt};
+
+  std::vector<Instruction> instructions;
+  if (maker[value] < 0) instructions.push_back(select);
+  for (size_t i = 0; i < step.instructions.size(); ++i) {
+    Instruction instruction = step.instructions[i];
+    if (chain.contains(static_cast<int>(i))) {
+      if (instruction.inputs[0] == value) instruction.inputs[0] = selected;
+      DTensorSpec& spec = step.values[instruction.outputs[0]].spec;
+      spec = on_rows(spec);
+    }
+    instructions.push_back(std::move(instruction));
+    if (maker[value] == static_cast<int>(i)) instructions.push_back(select);
+  }
+  int current = step.outputs[0].value == value ? selected : step.outputs[0].value;
+  const DTensorSpec spec = step.values[current].spec;
+  const Placements everywhere(static_cast<size_t>(step.mesh.axis_count()));
+  const Shape nominal{1, 64, spec.shape.back().IsConstant() ? spec.shape.back().constant() : 64};
+  TP_ASSIGN_OR_RETURN(const RedistributePlan plan,
+                      PlanRedistribute(step.mesh, spec.dtype, nominal, spec.placements, everywhere));
+  for (const RedistributeStep& part : plan.steps) {
+    const int next = static_cast<int>(step.values.size());
+    step.values.push_back({step.values[current].name, {spec.dtype, spec.shape, part.to}});
+    const std::string change =
+        step.mesh.axis_count() == 1
+            ? absl::StrCat(PlacementText(part.from[0]), " -> ", PlacementText(part.to[0]))
+            : absl::StrCat(PlacementsText(step.mesh, part.from), " -> ", PlacementsText(step.mesh, part.to));
+    instructions.push_back(
+        {"redistribute", {current}, {next}, {}, "", absl::StrCat("logits for sampling: ", change), part});
+    current = next;
+  }
+  step.instructions = std::move(instructions);
+  step.outputs[0].value = current;
+  return TrimProgram(step);
+}
+
+}  // namespace tp

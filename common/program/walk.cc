@@ -1,0 +1,469 @@
+#include "common/program/walk.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/sharding/rules.h"
+
+namespace tp {
+namespace {
+
+constexpr int64_t kNominal = 64;        // size of every symbol where costs are compared
+constexpr int64_t kStateWeight = 1000;  // moving a state costs that many times its bytes, so that states stay in place
+
+// Where a value of the flat model is now. A pending bias belongs to a product that is still a sum over ranks: it is
+// added once, after the reduction.
+struct Slot {
+  int value = -1;
+  int bias = -1;
+};
+
+class Walk {
+ public:
+  Walk(const Submission& submission, const FlatModel& model, const ResolvedPlan& plan, Problems* problems)
+      : submission_(submission),
+        model_(model),
+        plan_(plan),
+        problems_(problems),
+        slots_(model.values.size()),
+        request_input_(model.values.size(), -1) {}
+
+  absl::StatusOr<WalkResult> Run();
+
+ private:
+  const Placements& PlacementsOf(int value) const { return program_.values[value].spec.placements; }
+  Shape NominalShape(int value) const;
+  std::string ChangeText(const Placements& from, const Placements& to) const;
+  int NewValue(const std::string& name, DType dtype, SymShape shape, Placements placements);
+  int Emit(const std::string& function, std::vector<int> inputs, const Attributes& attributes,
+           const std::string& module_path, const std::string& name, DTensorSpec spec);
+  // `value` at `target`, by redistribute steps; once for each pair.
+  absl::StatusOr<int> Move(int value, const Placements& target, const std::string& module_path,
+                           const std::string& what);
+  absl::StatusOr<int> AddBias(int value, int bias, const std::string& module_path);
+  // The value of a slot with its bias added, reduced first.
+  absl::StatusOr<int> Settle(Slot* slot, const std::string& module_path);
+  Placements InputPlacements(int flat_value) const;
+  absl::StatusOr<Placement> OnAxis(const Placement& layout, int value, const std::string& module_path) const;
+
+  void AddOperands();
+  absl::Status EnterModule(const FlatNode& node);
+  absl::Status LeaveModule(const FlatNode& node);
+  absl::Status CallFunction(const FlatNode& node);
+  absl::StatusOr<AxisStrategy> Cheapest(const FlatNode& node, int axis, const std::vector<int>& inputs,
+                                        const std::set<int>& taken_dims) const;
+  absl::StatusOr<int> PositionsFor(int value);
+  PlacedModule* Placed(const std::string& path);
+
+  const Submission& submission_;
+  const FlatModel& model_;
+  const ResolvedPlan& plan_;
+  Problems* problems_;
+  ForwardProgram program_;
+  std::vector<Slot> slots_;
+  std::vector<int> request_input_;  // flat value -> index of the model input that it is, unchanged; -1 = none
+  std::map<std::pair<int, std::string>, int> moved_;
+  std::vector<PlacedModule> modules_;
+  std::map<std::string, size_t> module_index_;
+  std::set<int> states_;  // values that are states
+  int positions_ = -1;
+};
+
+Shape Walk::NominalShape(int value) const {
+  Bindings bindings;
+  const SymShape& shape = program_.values[value].spec.shape;
+  for (const Dim& dim : shape) {
+    for (const std::string& symbol : dim.Symbols()) bindings[symbol] = kNominal;
+  }
+  absl::StatusOr<Shape> nominal = EvaluateShape(shape, bindings);
+  return nominal.ok() ? *nominal : Shape(shape.size(), kNominal);
+}
+
+std::string Walk::ChangeText(const Placements& from, const Placements& to) const {
+  if (from.size() == 1) return absl::StrCat(PlacementText(from[0]), " -> ", PlacementText(to[0]));
+  return absl::StrCat(PlacementsText(plan_.mesh, from), " -> ", PlacementsText(plan_.mesh, to));
+}
+
+int Walk::NewValue(const std::string& name, DType dtype, SymShape shape, Placements placements) {
+  program_.values.push_back({name, {dtype, std::move(shape), std::move(placements)}});
+  return static_cast<int>(program_.values.size()) - 1;
+}
+
+int Walk::Emit(const std::string& function, std::vector<int> inputs, const Attributes& attributes,
+               const std::string& module_path, const std::string& name, DTensorSpec spec) {
+  const int output = NewValue(name, spec.dtype, std::move(spec.shape), std::move(spec.placements));
+  program_.instructions.push_back({function, std::move(inputs), {output}, attributes, module_path, "", std::nullopt});
+  return output;
+}
+
+absl::StatusOr<int> Walk::Move(int value, const Placements& target, const std::string& module_path,
+                               const std::string& what) {
+  const Placements from = PlacementsOf(value);
+  if (from == target) return value;
+  const auto key = std::make_pair(value, PlacementsText(plan_.mesh, target));
+  if (auto it = moved_.find(key); it != moved_.end()) return it->second;
+  const DTensorSpec spec = program_.values[value].spec;
+  absl::StatusOr<RedistributePlan> plan = PlanRedistribute(plan_.mesh, spec.dtype, NominalShape(value), from, target);
+  if (!plan.ok()) return Annotate(plan.status(), what);
+  int current = value;
+  for (const RedistributeStep& step : plan->steps) {
+    const int next = NewValue(program_.values[value].name, spec.dtype, spec.shape, step.to);
+    program_.instructions.push_back({"redistribute",
+                                     {current},
+                                     {next},
+                                     {},
+                                     module_path,
+                                     absl::StrCat(what, ": ", ChangeText(step.from, step.to)),
+                                     step});
+    current = next;
+  }
+  if (PlacementsOf(current) != target) {
+    // Nothing moves or changes: only the name of the layout does (R -> P(max), layouts with one element map).
+    const int next = NewValue(program_.values[value].name, spec.dtype, spec.shape, target);
+    RedistributeStep step{RedistributeOp::kNone, {}, PlacementsOf(current), target};
+    program_.instructions.push_back({"redistribute",
+                                     {current},
+                                     {next},
+                                     {},
+                                     module_path,
+                                     absl::StrCat(what, ": ", ChangeText(PlacementsOf(current), target)),
+                                     step});
+    current = next;
+  }
+  moved_[key] = current;
+  return current;
+}
+
+absl::StatusOr<int> Walk::AddBias(int value, int bias, const std::string& module_path) {
+  const DTensorSpec spec = program_.values[value].spec;
+  const int last = static_cast<int>(spec.shape.size()) - 1;
+  Placements placements(spec.placements.size());
+  std::vector<int64_t> once;
+  for (size_t axis = 0; axis < placements.size(); ++axis) {
+    if (spec.placements[axis].IsPartial()) once.push_back(static_cast<int64_t>(axis));
+    if (spec.placements[axis].Cuts(last)) {
+      placements[axis] = spec.placements[axis];
+      placements[axis].dim = 0;
+    }
+  }
+  TP_ASSIGN_OR_RETURN(bias, Move(bias, placements, module_path, absl::StrCat("bias of ", module_path)));
+  if (const DTensorSpec from = program_.values[bias].spec; from.dtype != spec.dtype) {
+    bias = Emit("cast", {bias}, {{"dtype", spec.dtype}}, module_path, program_.values[bias].name,
+                {spec.dtype, from.shape, from.placements});
+  }
+  const std::string name = program_.values[value].name;
+  if (once.empty()) return Emit("add", {value, bias}, {}, module_path, name, spec);
+  return Emit("add_once", {value, bias}, {{"axes", once}}, module_path, name, spec);
+}
+
+absl::StatusOr<int> Walk::Settle(Slot* slot, const std::string& module_path) {
+  if (slot->bias < 0) return slot->value;
+  Placements reduced = PlacementsOf(slot->value);
+  for (Placement& placement : reduced) {
+    if (placement.IsPartial()) placement = Placement::Replicate();
+  }
+  TP_ASSIGN_OR_RETURN(slot->value, Move(slot->value, reduced, module_path, absl::StrCat("sum in ", module_path)));
+  TP_ASSIGN_OR_RETURN(slot->value, AddBias(slot->value, slot->bias, module_path));
+  slot->bias = -1;
+  return slot->value;
+}
+
+absl::StatusOr<Placement> Walk::OnAxis(const Placement& layout, int value, const std::string& module_path) const {
+  const DTensorSpec& spec = program_.values[value].spec;
+  Placements placements(plan_.mesh.axis_count());
+  placements[plan_.axis] = layout;
+  absl::StatusOr<Placements> normal =
+      NormalizePlacements(placements, static_cast<int>(spec.shape.size()), spec.dtype, plan_.mesh);
+  if (!normal.ok()) return Annotate(normal.status(), module_path.empty() ? "the root module" : module_path);
+  return (*normal)[plan_.axis];
+}
+
+// The layout in which a style wants its module's input.
+Placement DesiredInput(const Style& style, const std::string& type_name) {
+  const bool cuts = std::holds_alternative<RowwiseParallel>(style) && type_name == "Linear";
+  return cuts ? Placement::Shard(-1) : Placement::Replicate();
+}
+
+Placement InputLayout(const Style& style) {
+  if (const auto* colwise = std::get_if<ColwiseParallel>(&style)) return colwise->input_layouts;
+  return std::get<RowwiseParallel>(style).input_layouts;
+}
+
+Placement OutputLayout(const Style& style) {
+  if (const auto* colwise = std::get_if<ColwiseParallel>(&style)) return colwise->output_layouts;
+  return std::get<RowwiseParallel>(style).output_layouts;
+}
+
+// A request's tensor arrives in the layout that its first consumer's style writes, else wants, else R.
+Placements Walk::InputPlacements(int flat_value) const {
+  Placements placements(plan_.mesh.axis_count());
+  if (plan_.axis < 0 || plan_.degree == 1) return placements;
+  int value = flat_value;
+  for (const FlatNode& node : model_.nodes) {
+    auto use = std::find(node.inputs.begin(), node.inputs.end(), value);
+    if (use == node.inputs.end()) continue;
+    const bool marker = node.kind == FlatNode::Kind::kModuleInput;
+    const Style* style = marker ? StyleOf(submission_, plan_, node.module_path) : nullptr;
+    if (style != nullptr && use == node.inputs.begin()) {
+      const PlanEntry& entry = submission_.plan.entries[plan_.module_entries.at(node.module_path)];
+      Placement wanted = entry.input_layouts_written
+                             ? InputLayout(*style)
+                             : DesiredInput(*style, model_.modules[module_index_.at(node.module_path)].type_name);
+      const int rank = static_cast<int>(model_.values[flat_value].type.shape.size());
+      if (wanted.dim < 0) wanted.dim += rank;
+      if (wanted.IsPartial() || (wanted.IsSharding() && (wanted.dim < 0 || wanted.dim >= rank))) return placements;
+      placements[plan_.axis] = wanted;
+      return placements;
+    }
+    if (!marker && node.function != "cast") return placements;
+    value = node.outputs[use - node.inputs.begin()];
+  }
+  return placements;
+}
+
+void Walk::AddOperands() {
+  for (size_t i = 0; i < model_.inputs.size(); ++i) {
+    const auto& [name, flat] = model_.inputs[i];
+    const TensorType& type = model_.values[flat].type;
+    slots_[flat].value = NewValue(name, type.dtype, type.shape, InputPlacements(flat));
+    request_input_[flat] = static_cast<int>(i);
+    program_.operands.push_back({OperandKind::kInput, name, slots_[flat].value});
+  }
+  for (const FlatState& state : model_.states) {
+    Slot& slot = slots_[model_.state_values.at(state.path)];
+    slot.value = NewValue(state.path, state.dtype, ToSymShape(state.shape), plan_.states.at(state.path));
+    program_.operands.push_back(
+        {state.buffer ? OperandKind::kBuffer : OperandKind::kParameter, state.path, slot.value});
+    states_.insert(slot.value);
+  }
+}
+
+PlacedModule* Walk::Placed(const std::string& path) { return &modules_[module_index_.at(path)]; }
+
+absl::Status Walk::EnterModule(const FlatNode& node) {
+  const Style* style = plan_.degree == 1 ? nullptr : StyleOf(submission_, plan_, node.module_path);
+  PlacedModule* placed = Placed(node.module_path);
+  const bool first_call = placed->outputs.empty() && placed->inputs.empty();
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] < 0) continue;
+    Slot& from = slots_[node.inputs[i]];
+    Slot& to = slots_[node.outputs[i]];
+    request_input_[node.outputs[i]] = request_input_[node.inputs[i]];
+    if (style != nullptr && i == 0) {
+      TP_ASSIGN_OR_RETURN(const int value, Settle(&from, node.module_path));
+      const PlanEntry& entry = submission_.plan.entries[plan_.module_entries.at(node.module_path)];
+      TP_ASSIGN_OR_RETURN(const Placement declared, OnAxis(InputLayout(*style), value, node.module_path));
+      const Placement& real = PlacementsOf(value)[plan_.axis];
+      if (entry.input_layouts_written && declared != real) {
+        problems_->Invalid(absl::StrCat(node.module_path, ": input_layouts of '", entry.pattern, "' says ",
+                                        PlacementText(declared), ", the input is ", PlacementText(real)));
+      }
+      Placements target = PlacementsOf(value);
+      TP_ASSIGN_OR_RETURN(target[plan_.axis], OnAxis(DesiredInput(*style, placed->type_name), value, node.module_path));
+      TP_ASSIGN_OR_RETURN(to.value, Move(value, target, node.module_path, absl::StrCat("input of ", node.module_path)));
+    } else {
+      to = from;
+    }
+    if (first_call) placed->inputs.push_back(SpecText(program_.values[to.value].spec, plan_.mesh));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Walk::LeaveModule(const FlatNode& node) {
+  const Style* style = plan_.degree == 1 ? nullptr : StyleOf(submission_, plan_, node.module_path);
+  PlacedModule* placed = Placed(node.module_path);
+  const bool first_call = placed->outputs.empty();
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    Slot& to = slots_[node.outputs[i]];
+    to = slots_[node.inputs[i]];
+    request_input_[node.outputs[i]] = request_input_[node.inputs[i]];
+    if (style != nullptr) {
+      Placement layout = OutputLayout(*style);
+      auto grouped = plan_.grouped.find(node.module_path);
+      TP_ASSIGN_OR_RETURN(layout, OnAxis(layout, to.value, node.module_path));
+      const int last = static_cast<int>(program_.values[to.value].spec.shape.size()) - 1;
+      if (grouped != plan_.grouped.end() && layout == Placement::Shard(last)) {
+        layout = Placement::GroupShard(last, grouped->second);
+      }
+      Placements target = PlacementsOf(to.value);
+      target[plan_.axis] = layout;
+      TP_ASSIGN_OR_RETURN(to.value,
+                          Move(to.value, target, node.module_path, absl::StrCat("output of ", node.module_path)));
+      if (to.bias >= 0) {
+        TP_ASSIGN_OR_RETURN(to.value, AddBias(to.value, to.bias, node.module_path));
+        to.bias = -1;
+      }
+    }
+    if (first_call) placed->outputs.push_back(SpecText(program_.values[to.value].spec, plan_.mesh));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> Walk::PositionsFor(int value) {
+  const SymShape& shape = program_.values[value].spec.shape;
+  const SymShape wanted(shape.begin(), shape.begin() + 2);
+  if (positions_ < 0) {
+    positions_ = NewValue("positions", DType::kI64, wanted, Placements(plan_.mesh.axis_count()));
+    program_.operands.push_back({OperandKind::kPositions, "positions", positions_});
+  }
+  if (program_.values[positions_].spec.shape != wanted) {
+    return absl::UnimplementedError("rotary on inputs of different [batch, time] in one model is not built yet");
+  }
+  return positions_;
+}
+
+absl::StatusOr<AxisStrategy> Walk::Cheapest(const FlatNode& node, int axis, const std::vector<int>& inputs,
+                                            const std::set<int>& taken_dims) const {
+  RuleContext context{node.function, &node.attributes, {}, {}, plan_.mesh.axis_size(axis), {}};
+  std::vector<TensorType> types;
+  types.reserve(inputs.size());
+  for (int input : inputs) {
+    if (input >= 0) types.push_back({program_.values[input].spec.dtype, program_.values[input].spec.shape});
+    context.inputs.push_back(input < 0 ? nullptr : &types.back());
+    context.current.push_back(input < 0 ? Placement::Replicate() : PlacementsOf(input)[axis]);
+  }
+  for (int output : node.outputs) context.outputs.push_back(&model_.values[output].type);
+  TP_ASSIGN_OR_RETURN(const std::vector<AxisStrategy> strategies, AxisStrategies(context));
+  int64_t least = std::numeric_limits<int64_t>::max();
+  const AxisStrategy* best = &strategies.back();
+  for (const AxisStrategy& strategy : strategies) {
+    if (node.function == "reshape" && strategy.inputs[0].IsSharding() && taken_dims.contains(strategy.inputs[0].dim)) {
+      continue;  // nested cuts of one dim do not follow the chunk rule of the reshaped dim
+    }
+    int64_t cost = 0;
+    bool possible = true;
+    for (size_t i = 0; i < inputs.size() && possible; ++i) {
+      if (inputs[i] < 0 || PlacementsOf(inputs[i])[axis] == strategy.inputs[i]) continue;
+      Placements target = PlacementsOf(inputs[i]);
+      target[axis] = strategy.inputs[i];
+      const DType dtype = program_.values[inputs[i]].spec.dtype;
+      const Shape shape = NominalShape(inputs[i]);
+      absl::StatusOr<RedistributePlan> plan =
+          PlanRedistribute(plan_.mesh, dtype, shape, PlacementsOf(inputs[i]), target);
+      possible = plan.ok();
+      if (possible)
+        cost += PlanBytes(plan_.mesh, dtype, shape, *plan) * (states_.contains(inputs[i]) ? kStateWeight : 1);
+    }
+    if (possible && cost < least) {
+      least = cost;
+      best = &strategy;
+    }
+  }
+  return *best;
+}
+
+absl::Status Walk::CallFunction(const FlatNode& node) {
+  std::vector<int> inputs(node.inputs.size(), -1);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (node.inputs[i] < 0) continue;
+    TP_ASSIGN_OR_RETURN(inputs[i], Settle(&slots_[node.inputs[i]], node.module_path));
+  }
+  if (node.function == "rotary") {
+    TP_ASSIGN_OR_RETURN(const int positions, PositionsFor(inputs[0]));
+    inputs.push_back(positions);
+  }
+  if (node.function == "embedding" && request_input_[node.inputs[0]] >= 0) {
+    const std::string& name = model_.inputs[request_input_[node.inputs[0]]].first;
+    const int64_t limit = model_.values[node.inputs[1]].type.shape[0].constant();
+    auto known = std::find_if(program_.input_checks.begin(), program_.input_checks.end(),
+                              [&](const InputCheck& check) { return check.input == name; });
+    if (known == program_.input_checks.end()) {
+      program_.input_checks.push_back({name, limit});
+    } else {
+      known->limit = std::min(known->limit, limit);
+    }
+  }
+  std::vector<Placements> targets;
+  for (int input : inputs) targets.push_back(input < 0 ? Placements() : PlacementsOf(input));
+  Placements output(plan_.mesh.axis_count());
+  bool bias_after = false;
+  std::set<int> taken_dims;
+  for (int axis = 0; axis < plan_.mesh.axis_count(); ++axis) {
+    if (plan_.mesh.axis_size(axis) == 1) continue;
+    TP_ASSIGN_OR_RETURN(const AxisStrategy strategy, Cheapest(node, axis, inputs, taken_dims));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] >= 0) targets[i][axis] = strategy.inputs[i];
+    }
+    output[axis] = strategy.outputs[0];
+    bias_after |= strategy.bias_after;
+    if (strategy.inputs[0].IsSharding()) taken_dims.insert(strategy.inputs[0].dim);
+  }
+  int bias = -1;
+  if (bias_after) std::swap(bias, inputs[2]);
+  const FunctionDef* function = FindFunction(node.function);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] < 0) continue;
+    const std::string argument = i < function->arguments.size() ? function->arguments[i].name : "positions";
+    const std::string where = node.module_path.empty() ? "the root module" : node.module_path;
+    TP_ASSIGN_OR_RETURN(inputs[i], Move(inputs[i], targets[i], node.module_path,
+                                        absl::StrCat(argument, " of ", node.function, " in ", where)));
+  }
+  Attributes attributes = node.attributes;
+  if (node.function == "attention") {
+    const DTensorSpec& key = program_.values[inputs[1]].spec;
+    CacheSpec cache{node.module_path, key.shape[2].constant(), key.shape[3].constant(), key.dtype,
+                    Placements(plan_.mesh.axis_count())};
+    for (size_t axis = 0; axis < key.placements.size(); ++axis) {
+      if (!key.placements[axis].Cuts(2)) continue;
+      cache.heads_placements[axis] = key.placements[axis];
+      cache.heads_placements[axis].dim = 0;
+    }
+    attributes["cache"] = static_cast<int64_t>(program_.caches.size());
+    program_.caches.push_back(std::move(cache));
+  }
+  const FlatValue& made = model_.values[node.outputs[0]];
+  Slot& slot = slots_[node.outputs[0]];
+  slot.value = Emit(node.function, std::move(inputs), attributes, node.module_path, made.name,
+                    {made.type.dtype, made.type.shape, output});
+  slot.bias = bias;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WalkResult> Walk::Run() {
+  program_.mesh = plan_.mesh;
+  program_.compute_dtype = submission_.compute_dtype;
+  program_.symbol_limits = submission_.model.symbol_limits;
+  for (const FlatModule& module : model_.modules) {
+    module_index_[module.path] = modules_.size();
+    const Style* style = StyleOf(submission_, plan_, module.path);
+    modules_.push_back({module.path, module.type_name, style == nullptr ? "" : StyleText(*style), {}, {}});
+  }
+  AddOperands();
+  for (const FlatNode& node : model_.nodes) {
+    switch (node.kind) {
+      case FlatNode::Kind::kFunction:
+        TP_RETURN_IF_ERROR(CallFunction(node));
+        break;
+      case FlatNode::Kind::kModuleInput:
+        TP_RETURN_IF_ERROR(EnterModule(node));
+        break;
+      case FlatNode::Kind::kModuleOutput:
+        TP_RETURN_IF_ERROR(LeaveModule(node));
+        break;
+    }
+  }
+  for (const auto& [name, flat] : model_.outputs) {
+    TP_ASSIGN_OR_RETURN(int value, Settle(&slots_[flat], ""));
+    Placements reduced = PlacementsOf(value);
+    for (Placement& placement : reduced) {
+      if (placement.IsPartial()) placement = Placement::Replicate();
+    }
+    TP_ASSIGN_OR_RETURN(value, Move(value, reduced, "", absl::StrCat("output '", name, "'")));
+    program_.outputs.push_back({name, value});
+  }
+  return WalkResult{std::move(program_), std::move(modules_)};
+}
+
+}  // namespace
+
+absl::StatusOr<WalkResult> WalkModel(const Submission& submission, const FlatModel& model, const ResolvedPlan& plan,
+                                     Problems* problems) {
+  return Walk(submission, model, plan, problems).Run();
+}
+
+}  // namespace tp

@@ -1,0 +1,52 @@
+// rotary and attention over [batch, time, heads, head_dim].
+#include "common/sharding/families.h"
+
+namespace tp {
+namespace {
+
+constexpr int kBatch = 0, kHeads = 2;
+
+bool IsBlockCut(const Placement& placement) {
+  return placement.kind == PlacementKind::kShard || placement.kind == PlacementKind::kGroupShard;
+}
+
+}  // namespace
+
+void RotaryStrategies(const RuleContext& context, AxisStrategyList* list) {
+  const Placement& input = context.current[0];
+  if (!IsBlockCut(input) || (input.dim != kHeads && input.dim != kBatch)) return;
+  AxisStrategy cut = AllReplicate(context);
+  cut.inputs[0] = input;
+  cut.outputs[0] = input;
+  // A program gives the positions [batch, time] as second input: cut with the batch, whole with the heads.
+  if (cut.inputs.size() > 1 && input.dim == kBatch) cut.inputs[1] = input;
+  list->push_back(cut);
+}
+
+void AttentionStrategies(const RuleContext& context, AxisStrategyList* list) {
+  bool cuts_heads = false;
+  for (const Placement& placement : context.current) cuts_heads |= placement.Cuts(kHeads);
+  if (!cuts_heads) return;
+  const int64_t query_heads = context.inputs[0]->shape[kHeads].constant();
+  const int64_t key_heads = context.inputs[1]->shape[kHeads].constant();
+  const int64_t degree = context.axis_size;
+  if (query_heads % degree != 0) return;
+  // Query head i reads key-value head i / (query_heads / key_heads): equal cuts keep them on one rank, and with fewer
+  // key-value heads than ranks each group of neighbours holds one head.
+  Placement keys;
+  if (key_heads % degree == 0) {
+    keys = Placement::Shard(kHeads);
+  } else if (degree % key_heads == 0) {
+    keys = Placement::GroupShard(kHeads, static_cast<int>(key_heads));
+  } else {
+    return;
+  }
+  AxisStrategy heads = AllReplicate(context);
+  heads.inputs[0] = Placement::Shard(kHeads);
+  heads.inputs[1] = keys;
+  heads.inputs[2] = keys;
+  heads.outputs[0] = Placement::Shard(kHeads);
+  list->push_back(heads);
+}
+
+}  // namespace tp

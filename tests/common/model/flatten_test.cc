@@ -1,0 +1,194 @@
+#include "common/model/flatten.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/model_builders.h"
+
+namespace tp {
+namespace {
+
+using ::testing::HasSubstr;
+using tp::testing::CallChild;
+using tp::testing::CallFunction;
+using tp::testing::DecoderSubmission;
+using tp::testing::MlpSubmission;
+
+std::string ErrorOf(const ModelDef& model) {
+  absl::StatusOr<FlatModel> flat = FlattenModel(model, DType::kF32);
+  EXPECT_EQ(flat.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(flat.status().message());
+}
+
+ModelDef Mlp() { return MlpSubmission(4, 6, 1).model; }
+CompositeConfig& Graph(ModelDef* model) { return std::get<CompositeConfig>(model->root.config); }
+
+TEST(FlattenTest, CallsAreBracketedByMarkers) {
+  const ModelDef model = Mlp();
+  absl::StatusOr<FlatModel> flat = FlattenModel(model, DType::kF32);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  std::vector<std::string> walked;
+  for (const FlatNode& node : flat->nodes) {
+    walked.push_back(node.kind == FlatNode::Kind::kFunction      ? node.function
+                     : node.kind == FlatNode::Kind::kModuleInput ? "(" + node.module_path
+                                                                 : node.module_path + ")");
+  }
+  EXPECT_EQ(walked, (std::vector<std::string>{"(", "(w1", "linear", "w1)", "relu", "(w2", "linear", "w2)", "add",
+                                              "softmax", ")"}));
+  std::vector<std::string> states;
+  for (const FlatState& state : flat->states) states.push_back(state.path);
+  EXPECT_EQ(states, (std::vector<std::string>{"w1.weight", "w1.bias", "w2.weight", "w2.bias"}));
+  EXPECT_EQ(flat->states[0].shape, (Shape{6, 4}));
+  EXPECT_EQ(flat->values[flat->outputs[0].second].type, (TensorType{DType::kF32, {Dim::Symbol("batch"), 4}}));
+}
+
+TEST(FlattenTest, FloatingInputsAreCastToTheComputeDType) {
+  const ModelDef model = Mlp();
+  absl::StatusOr<FlatModel> flat = FlattenModel(model, DType::kBF16);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  EXPECT_EQ(flat->nodes[0].function, "cast");
+  EXPECT_EQ(flat->values[flat->outputs[0].second].type.dtype, DType::kBF16);
+}
+
+TEST(FlattenTest, OneModuleMayBeCalledTwice) {
+  ModelDef model = Mlp();
+  Graph(&model).nodes.insert(Graph(&model).nodes.begin() + 1, CallChild("again", "w1", {"x"}));
+  absl::StatusOr<FlatModel> flat = FlattenModel(model, DType::kF32);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  EXPECT_EQ(flat->states.size(), 4u);
+}
+
+TEST(FlattenTest, SequentialChainsAndIdentityDoesNothing) {
+  ModelDef model;
+  model.root.config = SequentialConfig{};
+  Module fc, act, nothing;
+  fc.name = "0";
+  fc.config = LinearConfig{.in_features = 3, .out_features = 2, .bias = false, .output_dtype = {}};
+  act.name = "1";
+  act.config = ActivationConfig{"gelu", {{"approximate", std::string("tanh")}}};
+  nothing.name = "2";
+  nothing.config = IdentityConfig{};
+  model.root.children = {fc, act, nothing};
+  model.inputs = {{"input", DType::kF32, {5, 3}}};
+  absl::StatusOr<FlatModel> flat = FlattenModel(model, DType::kF32);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  EXPECT_EQ(flat->outputs[0].first, "output");
+  EXPECT_EQ(flat->values[flat->outputs[0].second].type.shape, (SymShape{5, 2}));
+}
+
+TEST(FlattenTest, GenerationIsChecked) {
+  ModelDef model = DecoderSubmission({}, 1).model;
+  ASSERT_TRUE(FlattenModel(model, DType::kBF16).ok());
+  model.generation->vocab_size = 256;
+  EXPECT_THAT(ErrorOf(model), HasSubstr("generation.logits_output: must be F32[batch, time, 256]"));
+  model.generation->vocab_size = 257;
+  model.generation->ids_input = "idz";
+  EXPECT_THAT(ErrorOf(model), HasSubstr("nearest: ids"));
+}
+
+TEST(FlattenErrorsTest, NamesAndNearestNames) {
+  ModelDef model = Mlp();
+  Graph(&model).nodes[0].child = "w3";
+  EXPECT_THAT(ErrorOf(model),
+              HasSubstr("root: node 'h': there is no child 'w3' (root has no 'w3'); nearest: w1 or w2"));
+  model = Mlp();
+  Graph(&model).nodes[1].function = "rely";
+  EXPECT_THAT(ErrorOf(model), HasSubstr("there is no function 'rely'; nearest: relu"));
+  model = Mlp();
+  Graph(&model).nodes[1].arguments = {{"", "hh"}};
+  EXPECT_THAT(ErrorOf(model), HasSubstr("root: node 'r': there is no value 'hh'; nearest: h"));
+  model = Mlp();
+  Graph(&model).nodes[1].arguments = {{"inptu", "h"}};
+  EXPECT_THAT(ErrorOf(model), HasSubstr("nearest: input"));
+  model = Mlp();
+  Graph(&model).outputs[0].value = "z";
+  EXPECT_THAT(ErrorOf(model), HasSubstr("root: output 'y': there is no value 'z'"));
+}
+
+TEST(FlattenErrorsTest, OrderAndCounts) {
+  ModelDef model = Mlp();
+  std::swap(Graph(&model).nodes[0], Graph(&model).nodes[1]);
+  EXPECT_THAT(ErrorOf(model), HasSubstr("root: node 'r': value 'h' is used before it is made"));
+  model = Mlp();
+  Graph(&model).nodes[0].arguments.push_back({"", "x"});
+  EXPECT_THAT(ErrorOf(model), HasSubstr("takes 1 arguments and gets 2"));
+  model = Mlp();
+  Graph(&model).nodes[3].arguments.pop_back();
+  EXPECT_THAT(ErrorOf(model), HasSubstr("argument 'other' of add is omitted"));
+  model = Mlp();
+  Graph(&model).nodes[1].name = "x";
+  EXPECT_THAT(ErrorOf(model), HasSubstr("two values have the name 'x'"));
+  model = Mlp();
+  Graph(&model).nodes[0].outputs = {"h", "h2"};
+  EXPECT_THAT(ErrorOf(model), HasSubstr("names 2 outputs of 1"));
+  model = Mlp();
+  Graph(&model).nodes[0].function = "relu";
+  EXPECT_THAT(ErrorOf(model), HasSubstr("exactly one of child and function"));
+  model = Mlp();
+  Graph(&model).nodes[1].attributes = {{"slope", 0.1}};
+  EXPECT_THAT(ErrorOf(model), HasSubstr("relu has no attribute 'slope'"));
+}
+
+TEST(FlattenErrorsTest, TreesAndSizes) {
+  ModelDef model = Mlp();
+  model.root.children[1].name = "w1";
+  EXPECT_THAT(ErrorOf(model), HasSubstr("two children have the name 'w1'"));
+  model = Mlp();
+  model.root.children[0].name = "a.b";
+  EXPECT_THAT(ErrorOf(model), HasSubstr("holds a dot"));
+  model = Mlp();
+  std::get<LinearConfig>(model.root.children[0].config).in_features = 0;
+  EXPECT_THAT(ErrorOf(model), HasSubstr("root.w1: in_features must be at least 1, given 0"));
+  model = Mlp();
+  std::get<LinearConfig>(model.root.children[0].config).in_features = int64_t{1} << 61;
+  EXPECT_THAT(ErrorOf(model), HasSubstr("root.w1: state 'weight'"));
+  model = Mlp();
+  std::get<LinearConfig>(model.root.children[0].config).in_features = 5;
+  EXPECT_THAT(ErrorOf(model), HasSubstr("root.w1: linear: the input's last dim"));
+  model = Mlp();
+  model.root.children[0].param_init["wieght"] = {};
+  EXPECT_THAT(ErrorOf(model), HasSubstr("nearest: weight or bias"));
+  model = Mlp();
+  model.root.children[0].config = ModuleListConfig{};
+  EXPECT_THAT(ErrorOf(model), HasSubstr("takes 0 arguments"));
+}
+
+TEST(FlattenErrorsTest, InputsAndLimits) {
+  ModelDef model = Mlp();
+  model.inputs[0].name = "z";
+  EXPECT_THAT(ErrorOf(model), HasSubstr("inputs 'z': the root module has no such input; nearest: x"));
+  model = Mlp();
+  model.inputs.clear();
+  EXPECT_THAT(ErrorOf(model), HasSubstr("'x' has no dtype and shape"));
+  model = Mlp();
+  model.inputs[0].shape[0] = Dim::Symbol("batch") * Dim(2);
+  EXPECT_THAT(ErrorOf(model), HasSubstr("a number or one symbol"));
+  model = Mlp();
+  model.symbol_limits = {{"batsh", 4}};
+  EXPECT_THAT(ErrorOf(model), HasSubstr("nearest: batch"));
+}
+
+TEST(FlattenErrorsTest, SharedModulesThatMultiplyAreRefused) {
+  ModelDef model;
+  Module inner;
+  inner.name = "c";
+  inner.config = ActivationConfig{"relu", {}};
+  for (int depth = 0; depth < 40; ++depth) {
+    Module outer;
+    outer.name = "c";
+    outer.config = CompositeConfig{.type_name = "Twice",
+                                   .inputs = {{"x"}},
+                                   .nodes = {CallChild("a", "c", {"x"}), CallChild("b", "c", {"a"})},
+                                   .outputs = {{"b", "b"}},
+                                   .states = {}};
+    outer.children = {inner};
+    inner = outer;
+  }
+  inner.name = "";
+  model.root = inner;
+  model.inputs = {{"x", DType::kF32, {1}}};
+  EXPECT_THAT(ErrorOf(model), HasSubstr("nodes"));
+}
+
+}  // namespace
+}  // namespace tp
