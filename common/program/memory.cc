@@ -96,6 +96,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ForwardProgram& program, const Bindi
     if (instruction.step.has_value()) {
       const DTensorSpec& spec = program.values[instruction.inputs[0]].spec;
       TP_ASSIGN_OR_RETURN(const Shape shape, EvaluateShape(spec.shape, bindings));
+      TP_RETURN_IF_ERROR(CheckedBytes(shape, spec.dtype).status());
       plan.scratch_bytes[i] = StepScratchBytes(program.mesh, spec.dtype, shape, *instruction.step, coordinate);
     }
     if (plan.scratch_bytes[i] > 0) {
@@ -119,6 +120,7 @@ absl::StatusOr<std::vector<CollectiveRecord>> CollectivesOf(const ForwardProgram
     }
     const DTensorSpec& spec = program.values[instruction.inputs[0]].spec;
     TP_ASSIGN_OR_RETURN(const Shape shape, EvaluateShape(spec.shape, bindings));
+    TP_RETURN_IF_ERROR(CheckedBytes(shape, spec.dtype).status());
     records.push_back({instruction.module_path, std::string(RedistributeOpName(step.op)),
                        StepAxesText(program.mesh, step), StepBytes(program.mesh, spec.dtype, shape, step),
                        instruction.reason});

@@ -46,8 +46,12 @@ absl::StatusOr<ForwardProgram> MakeStepProgram(const ForwardProgram& program, co
   if (step.outputs.size() != 1) return absl::InvalidArgumentError(absl::StrCat("there is no output '", logits, "'"));
   step = TrimProgram(step);
   std::vector<int> maker(step.values.size(), -1);
+  std::vector<int> uses(step.values.size(), 0);
   for (size_t i = 0; i < step.instructions.size(); ++i) {
     for (int output : step.instructions[i].outputs) maker[output] = static_cast<int>(i);
+    for (int input : step.instructions[i].inputs) {
+      if (input >= 0) ++uses[input];
+    }
   }
   // Back from the logits; `chain` holds the instructions that will run on the rows only.
   std::set<int> chain;
@@ -55,7 +59,10 @@ absl::StatusOr<ForwardProgram> MakeStepProgram(const ForwardProgram& program, co
   if (CutsTokens(step.values[value].spec.placements)) {
     return absl::UnimplementedError("generation with logits that are cut by batch or time is not built yet");
   }
-  while (maker[value] >= 0 && ActsOnTokensAlone(step, step.instructions[maker[value]])) {
+  // A value that is used elsewhere too is needed with all its tokens.
+  int allowed_uses = 0;
+  while (maker[value] >= 0 && uses[value] == allowed_uses && ActsOnTokensAlone(step, step.instructions[maker[value]])) {
+    allowed_uses = 1;
     chain.insert(maker[value]);
     value = step.instructions[maker[value]].inputs[0];
   }

@@ -257,11 +257,13 @@ absl::Status Walk::EnterModule(const FlatNode& node) {
     if (style != nullptr && i == 0) {
       TP_ASSIGN_OR_RETURN(const int value, Settle(&from, node.module_path));
       const PlanEntry& entry = submission_.plan.entries[plan_.module_entries.at(node.module_path)];
-      TP_ASSIGN_OR_RETURN(const Placement declared, OnAxis(InputLayout(*style), value, node.module_path));
-      const Placement& real = PlacementsOf(value)[plan_.axis];
-      if (entry.input_layouts_written && declared != real) {
-        problems_->Invalid(absl::StrCat(node.module_path, ": input_layouts of '", entry.pattern, "' says ",
-                                        PlacementText(declared), ", the input is ", PlacementText(real)));
+      if (entry.input_layouts_written) {
+        TP_ASSIGN_OR_RETURN(const Placement declared, OnAxis(InputLayout(*style), value, node.module_path));
+        const Placement& real = PlacementsOf(value)[plan_.axis];
+        if (declared != real) {
+          problems_->Invalid(absl::StrCat(node.module_path, ": input_layouts of '", entry.pattern, "' says ",
+                                          PlacementText(declared), ", the input is ", PlacementText(real)));
+        }
       }
       Placements target = PlacementsOf(value);
       TP_ASSIGN_OR_RETURN(target[plan_.axis], OnAxis(DesiredInput(*style, placed->type_name), value, node.module_path));

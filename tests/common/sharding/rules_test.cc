@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/layout/spec.h"
+
 namespace tp {
 namespace {
 
@@ -128,9 +130,9 @@ struct ReshapeCase {
   int size;
   std::string output;  // "R" where it gathers
 };
-class ReshapeRuleTest : public ::testing::TestWithParam<ReshapeCase> {};
+class ReshapeShapesTest : public ::testing::TestWithParam<ReshapeCase> {};
 
-TEST_P(ReshapeRuleTest, KeepsEachElementOnItsRankOrGathers) {
+TEST_P(ReshapeShapesTest, KeepsEachElementOnItsRankOrGathers) {
   const ReshapeCase& test = GetParam();
   const Texts got = Strategies({"reshape", {test.from}, {test.placement}, test.size, {{"shape", test.to}}});
   if (test.output == "R") {
@@ -141,7 +143,7 @@ TEST_P(ReshapeRuleTest, KeepsEachElementOnItsRankOrGathers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Shapes, ReshapeRuleTest,
+    Shapes, ReshapeShapesTest,
     ::testing::Values(ReshapeCase{{kBatch, kTime, 256}, {kBatch, kTime, 8, 32}, "S(2)", 4, "S(2)"},
                       ReshapeCase{{kBatch, kTime, 8, 32}, {kBatch, kTime, 256}, "S(2)", 4, "S(2)"},
                       ReshapeCase{{kBatch, kTime, 8, 32}, {kBatch, kTime, 256}, "S(3)", 4, "R"},
@@ -157,6 +159,50 @@ INSTANTIATE_TEST_SUITE_P(
                       // 10 over 4 ranks is 3 3 3 1, which cuts rows of 2.
                       ReshapeCase{{10}, {5, 2}, "S(0)", 4, "R"}, ReshapeCase{{5, 2}, {10}, "S(0)", 4, "R"},
                       ReshapeCase{{7, 3}, {7, 1, 3}, "S(1)", 2, "S(2)"}, ReshapeCase{{0, 4}, {0, 8}, "S(1)", 2, "R"}));
+
+// Flat indices of the elements that a rank holds, in local order.
+std::vector<int64_t> ElementsOf(const Shape& shape, const Placement& placement, const Mesh& mesh, int rank) {
+  std::vector<int64_t> elements{0};
+  for (size_t dim = 0; dim < shape.size(); ++dim) {
+    std::vector<int64_t> next;
+    for (int64_t element : elements) {
+      for (const Interval& run : OwnedIntervals(shape[dim], static_cast<int>(dim), {placement}, mesh, {rank})) {
+        for (int64_t i = run.begin; i < run.end; ++i) next.push_back(element * shape[dim] + i);
+      }
+    }
+    elements = next;
+  }
+  return elements;
+}
+
+TEST(ReshapeRuleTest, EveryKeptCutKeepsTheElements) {
+  const std::vector<Shape> shapes{{12},      {3, 4},  {4, 3},  {2, 6},    {6, 2},   {2, 2, 3},
+                                  {3, 2, 2}, {1, 12}, {12, 1}, {2, 1, 6}, {2, 3, 2}};
+  int kept = 0;
+  for (int size : {2, 3, 4, 5, 8}) {
+    const Mesh mesh = *Mesh::Create({{"tp", size}});
+    for (const Shape& from : shapes) {
+      for (const Shape& to : shapes) {
+        for (int dim = 0; dim < static_cast<int>(from.size()); ++dim) {
+          for (int groups = 0; groups <= size; ++groups) {
+            if (groups > 0 && size % groups != 0) continue;
+            const Placement placement = groups == 0 ? Placement::Shard(dim) : Placement::GroupShard(dim, groups);
+            const Texts got = Strategies(
+                {"reshape", {ToSymShape(from)}, {PlacementText(placement)}, size, {{"shape", ToSymShape(to)}}});
+            if (got.size() == 1) continue;
+            const Placement output = *ParsePlacement(got[0].substr(got[0].find("-> ") + 3));
+            ++kept;
+            for (int rank = 0; rank < size; ++rank) {
+              ASSERT_EQ(ElementsOf(from, placement, mesh, rank), ElementsOf(to, output, mesh, rank))
+                  << ShapeText(from) << " to " << ShapeText(to) << " " << got[0] << " on " << size;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(kept, 500);
+}
 
 TEST(TransposeRuleTest, PlacementsFollowTheirDims) {
   const Attributes dims{{"dim0", int64_t{1}}, {"dim1", int64_t{-1}}};
