@@ -145,7 +145,7 @@ std::string Dim::ToString() const {
   for (const auto& [monomial, coefficient] : ordered) {
     const bool negative = coefficient < 0;
     if (text.empty()) {
-      text = negative ? "-" : "";
+      if (negative) text.push_back('-');
     } else {
       absl::StrAppend(&text, negative ? " - " : " + ");
     }
