@@ -1,5 +1,5 @@
-// The coordinator's core: a pure function of (state, event, now) to actions (Foundation 4). No gRPC, file, thread or clock:
-// the same events at the same times give the same actions. Example:
+// The coordinator's core: a pure function of (state, event, now) to actions (Foundation 4). No gRPC, file, thread or
+// clock: the same events at the same times give the same actions. Example:
 //   Core core(options);
 //   for (Action& action : core.Apply(WorkerJoined{...}, now)) adapter.Execute(std::move(action));
 // Thread-compatible: one thread calls it.

@@ -1,5 +1,5 @@
-// Events that reach the coordinator's core, and the actions that it answers with. Values; adapters translate gRPC, SQLite
-// and timers to and from them.
+// Events that reach the coordinator's core, and the actions that it answers with. Values; adapters translate gRPC,
+// SQLite and timers to and from them.
 #pragma once
 
 #include <cstdint>
@@ -46,12 +46,12 @@ struct AckReceived {
   Ack ack;
 };
 struct SubmitRequested {
-  CallId call = 0;                 // 0: restored from the store, nobody waits
-  std::string request_id;          // "" = none given
-  std::string digest;              // of the request's content
+  CallId call = 0;         // 0: restored from the store, nobody waits
+  std::string request_id;  // "" = none given
+  std::string digest;      // of the request's content
   std::shared_ptr<const Submission> submission;
   std::shared_ptr<const CompiledModel> compiled;
-  std::string blob;                // what the store keeps
+  std::string blob;  // what the store keeps
 };
 struct StoreFinished {
   uint64_t token = 0;
@@ -72,7 +72,7 @@ struct GenerateRequested {
   CallId call = 0;
   std::string model;
   std::vector<int64_t> token_ids;
-  int max_new_tokens = 0;          // 0 = as many as fit, at most 256
+  int max_new_tokens = 0;  // 0 = as many as fit, at most 256
   bool ignore_eos = false;
   Sampling sampling;
   absl::Time deadline = absl::InfiniteFuture();
@@ -81,7 +81,7 @@ struct CallCancelled {
   CallId call = 0;
 };
 struct Tick {};
-struct DrainRequested {};          // refuse new calls with UNAVAILABLE; DrainFinished when the last running one ended
+struct DrainRequested {};  // refuse new calls with UNAVAILABLE; DrainFinished when the last running one ended
 
 using Event = std::variant<WorkerJoined, WorkerLost, WorkerHeartbeat, StageProgressed, StageFinished, AckReceived,
                            SubmitRequested, StoreFinished, DeleteRequested, ForwardRequested, GenerateRequested,
@@ -178,8 +178,8 @@ struct ModelChanged {  // for watchers; also sent once it is gone
 };
 struct DrainFinished {};
 
-using Action = std::variant<SendWelcome, RefuseJoin, SendCommand, SendStage, SendDrop, SendAbort, SendFence, OfferTransfer,
-                            CancelTransfer, StoreSubmission, EraseSubmission, SubmitReply, DeleteReply, ForwardReply,
-                            GenerateProgress, ModelChanged, DrainFinished>;
+using Action = std::variant<SendWelcome, RefuseJoin, SendCommand, SendStage, SendDrop, SendAbort, SendFence,
+                            OfferTransfer, CancelTransfer, StoreSubmission, EraseSubmission, SubmitReply, DeleteReply,
+                            ForwardReply, GenerateProgress, ModelChanged, DrainFinished>;
 
 }  // namespace tp::server

@@ -1,4 +1,5 @@
-// What the coordinator knows: workers, meshes, epochs, models, calls. Plain values, changed only by Core::Apply (core.h).
+// What the coordinator knows: workers, meshes, epochs, models, calls. Plain values, changed only by Core::Apply
+// (core.h).
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "common/model/model.h"
 #include "common/program/command.h"
 #include "common/program/compile.h"
+#include "server/scheduler/streams.h"
 
 namespace tp::server {
 
@@ -26,12 +28,12 @@ struct CoreOptions {
   absl::Duration first_progress_floor = absl::Seconds(10);  // of the first execution after a load
   absl::Duration stage_progress_limit = absl::Seconds(30);  // of staged work whose bytes stand still
   absl::Duration connect_timeout = absl::Seconds(10);
-  double time_scale = 1;                                    // multiplies all of these
-  int max_queued_requests = 1024;                           // forwards and generations that wait or run
-  int max_runs_in_flight = 4;                               // a model
-  int max_sequences = 64;                                   // of a model, that decode at once
-  int prefill_tokens = 256;                                 // of all pieces of one Decode together
-  int64_t cache_bytes = int64_t{1} << 30;                   // largest cache of a model on a worker; at most 16 sequences
+  double time_scale = 1;                   // multiplies all of these
+  int max_queued_requests = 1024;          // forwards and generations that wait or run
+  int max_runs_in_flight = 4;              // a model
+  int max_sequences = 64;                  // of a model, that decode at once
+  int prefill_tokens = 256;                // of all pieces of one Decode together
+  int64_t cache_bytes = int64_t{1} << 30;  // largest cache of a model on a worker; at most 16 sequences
 };
 
 struct WorkerDescription {
@@ -41,21 +43,13 @@ struct WorkerDescription {
   bool widens_bf16 = false;
 };
 
-// Commands sent to a worker and not answered yet.
-struct PendingCommand {
-  uint64_t sequence = 0, order = 0;
-  absl::Time sent;
-};
-struct WorkerState {
+struct WorkerState : WorkerStream {  // with its command stream
   WorkerDescription description;
+  uint64_t session = 0;  // counts joins: a process that joins again has lost what it held
   bool healthy = true;
-  std::string reason;              // why it is not
+  std::string reason;  // why it is not
   absl::Time last_heartbeat;
   int64_t used_bytes = 0;
-  uint64_t next_sequence = 1;
-  uint64_t completed_sequence = 0;
-  absl::Time head_since;           // since when the oldest pending command is the oldest
-  std::deque<PendingCommand> pending;
 };
 
 struct MeshState {

@@ -1,0 +1,76 @@
+// Deletion, in every phase of a model.
+#include <utility>
+
+#include "common/base/status.h"
+#include "server/coordinator/core_impl.h"
+
+namespace tp::server {
+
+void Core::Impl::On(DeleteRequested event) {
+  const auto refuse = [&](const absl::Status& status) {
+    request_ids_.Finish(event.request_id, status);
+    Emit(DeleteReply{event.call, status});
+  };
+  if (draining_) return Emit(DeleteReply{event.call, absl::UnavailableError("the coordinator is shutting down")});
+  RequestIds::Entry entry;
+  switch (request_ids_.Begin(event.request_id, absl::StrCat("delete ", event.name), event.name, &entry)) {
+    case RequestIds::State::kNew:
+      break;
+    case RequestIds::State::kOther:
+      return Emit(DeleteReply{event.call, absl::AlreadyExistsError(absl::StrCat("request id '", event.request_id,
+                                                                                "' was used for another request"))});
+    case RequestIds::State::kFinished:
+      return Emit(DeleteReply{event.call, entry.status});
+    case RequestIds::State::kRunning:
+      deletions_.at(event.name).calls.push_back(event.call);
+      return;
+  }
+  const auto it = models_.find(event.name);
+  if (it == models_.end()) return refuse(NoSuchModel(event.name));
+  const std::string name = event.name;
+  ModelState& model = it->second;
+  if (model.phase == ModelPhase::kDeleting) {
+    DeletionRecord& deletion = deletions_.at(name);
+    deletion.calls.push_back(event.call);
+    deletion.request_ids.push_back(event.request_id);
+    return;
+  }
+  const absl::Status deleted = absl::CancelledError(absl::StrCat("model '", name, "' was deleted"));
+  bool committed = model.mesh_id != 0;
+  if (loads_.count(name) != 0) {
+    const LoadRecord load = loads_.at(name);
+    committed = AbandonLoad(name);
+    ReplySubmit(load, deleted, name);
+  }
+  FailCalls(name, deleted);
+  model.phase = ModelPhase::kDeleting;
+  DeletionRecord deletion;
+  deletion.calls.push_back(event.call);
+  deletion.request_ids.push_back(event.request_id);
+  deletion.id = deletion.erase_token = ++last_token_;
+  Emit(EraseSubmission{deletion.erase_token, name});
+  if (model.mesh_id != 0) {
+    ForgetCommands(model.mesh_id);  // their results are for nobody
+    if (committed) deletion.commands = FreeRanks(model.mesh_id, name, deletion.id);
+  }
+  deletions_[name] = std::move(deletion);
+  Changed(name);
+}
+
+void Core::Impl::FinishDeletion(const std::string& name_view) {
+  const std::string name = name_view;
+  DeletionRecord& record = deletions_.at(name);
+  if (record.commands > 0 || record.erase_token != 0) return;
+  const DeletionRecord deletion = std::move(record);
+  deletions_.erase(name);
+  const uint64_t mesh_id = models_.at(name).mesh_id;
+  if (mesh_id != 0) ForgetMesh(mesh_id);
+  reserved_.erase(name);
+  models_.erase(name);
+  Changed(name);
+  for (const std::string& id : deletion.request_ids) request_ids_.Finish(id, deletion.status);
+  for (const CallId call : deletion.calls) Emit(DeleteReply{call, deletion.status});
+  TryRestored();
+}
+
+}  // namespace tp::server

@@ -1,0 +1,174 @@
+// Submissions: names, request ids, workers, memory, the store.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "common/base/status.h"
+#include "common/program/memory.h"
+#include "server/coordinator/core_impl.h"
+#include "server/coordinator/load_plan.h"
+#include "server/scheduler/choose_workers.h"
+
+namespace tp::server {
+
+absl::Status Core::Impl::CheckName(const std::string& name) const {
+  const auto good = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+  };
+  if (name.empty() || name.size() > 128 || !absl::ascii_isalnum(static_cast<unsigned char>(name[0])) ||
+      !std::all_of(name.begin(), name.end(), good)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "name '", name.substr(0, 160),
+        "': a model's name is 1 to 128 letters, digits, '.', '_' and '-', and begins with a letter or digit"));
+  }
+  const auto it = models_.find(name);
+  if (it == models_.end()) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat("model '", name, "' exists and is ",
+                                               std::string(ModelPhaseName(it->second.phase)),
+                                               "; deleting it frees the name"));
+}
+
+void Core::Impl::On(SubmitRequested event) {
+  const std::string name = event.submission->name;
+  const bool restored = event.call == 0;
+  const auto refuse = [&](const absl::Status& status) {
+    request_ids_.Finish(event.request_id, status);
+    if (!restored) Emit(SubmitReply{event.call, status, name});
+  };
+  if (draining_) {
+    if (!restored) Emit(SubmitReply{event.call, absl::UnavailableError("the coordinator is shutting down"), name});
+    return;
+  }
+  RequestIds::Entry entry;
+  switch (request_ids_.Begin(event.request_id, event.digest, name, &entry)) {
+    case RequestIds::State::kNew:
+      break;
+    case RequestIds::State::kOther:
+      return Emit(SubmitReply{
+          event.call,
+          absl::AlreadyExistsError(absl::StrCat("request id '", event.request_id, "' was used for another request")),
+          name});
+    case RequestIds::State::kFinished:
+      return Emit(SubmitReply{event.call, entry.status, entry.name});
+    case RequestIds::State::kRunning:
+      loads_.at(entry.name).calls.push_back(event.call);
+      return;
+  }
+  const absl::Status named = CheckName(name);
+  if (!named.ok()) return refuse(named);
+  ModelState model;
+  model.name = name;
+  model.submission = event.submission;
+  model.compiled = event.compiled;
+  LoadRecord load;
+  load.request_id = event.request_id;
+  load.restored = restored;
+  if (!restored) {
+    const absl::Status reserved = Reserve(&model);
+    if (!reserved.ok()) return refuse(reserved);
+    load.calls.push_back(event.call);
+    load.store_token = ++last_token_;
+    Emit(StoreSubmission{load.store_token, name, std::move(event.blob)});
+  } else {
+    load.step = LoadRecord::Step::kWaiting;
+    restored_.push_back(name);
+  }
+  models_[name] = std::move(model);
+  loads_[name] = std::move(load);
+  Changed(name);
+  if (restored) TryRestored();
+}
+
+void Core::Impl::On(StoreFinished event) {
+  for (auto& [name, deletion] : deletions_) {
+    if (deletion.erase_token != event.token) continue;
+    deletion.erase_token = 0;
+    deletion.status = Annotate(event.status, absl::StrCat("model '", name, "' is freed, but still in the store"));
+    const std::string deleted = name;
+    return FinishDeletion(deleted);
+  }
+  for (const auto& [name, load] : loads_) {
+    if (load.step != LoadRecord::Step::kStoring || load.store_token != event.token) continue;
+    const std::string stored = name;
+    if (!event.status.ok()) return FailLoad(stored, Annotate(event.status, "storing the submission"));
+    return StartStaging(stored);
+  }
+}
+
+absl::Status Core::Impl::Reserve(ModelState* model) {
+  const Mesh& mesh = model->compiled->mesh;
+  std::map<std::string, int> ranks;
+  for (const auto& [id, state] : meshes_) {
+    for (int rank = 0; rank < static_cast<int>(state.workers.size()); ++rank) {
+      if (AliveRank(id, rank)) ++ranks[state.workers[rank]];
+    }
+  }
+  std::vector<WorkerCandidate> candidates;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.healthy) candidates.push_back({id, worker.description.host, ranks[id]});
+  }
+  const size_t healthy = candidates.size();
+  std::vector<std::string> chosen = ChooseWorkers(std::move(candidates), mesh.rank_count());
+  if (chosen.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("mesh ", mesh.ToString(), " needs ", mesh.rank_count(), " workers, ", healthy, " are healthy"));
+  }
+  TP_ASSIGN_OR_RETURN(model->cache_pages, CachePagesFor(*model->submission, *model->compiled, options_.cache_bytes));
+
+  std::vector<int64_t> needs(chosen.size(), 0);
+  for (int rank = 0; rank < mesh.rank_count(); ++rank) {
+    const WorkerDescription& worker = workers_.at(chosen[rank]).description;
+    const absl::StatusOr<int64_t> bytes =
+        BytesOnRank(*model->submission, *model->compiled, model->cache_pages, rank, worker.widens_bf16);
+    if (!bytes.ok()) return bytes.status();
+    needs[rank] = *bytes;
+    if (worker.memory_limit_bytes == 0) continue;
+    int64_t held = 0;
+    for (const auto& [other, others] : reserved_) {
+      const uint64_t other_mesh = models_.at(other).mesh_id;
+      for (int r = 0; r < static_cast<int>(others.size()); ++r) {
+        if (AliveRank(other_mesh, r) && meshes_.at(other_mesh).workers[r] == worker.id) held += others[r];
+      }
+    }
+    if (held + needs[rank] > worker.memory_limit_bytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("worker '", worker.id, "' (rank ", rank, "): the model needs ", needs[rank], " bytes beside ",
+                       held, " of other models, its memory limit is ", worker.memory_limit_bytes));
+    }
+  }
+
+  MeshState state;
+  state.id = ++last_mesh_;
+  state.mesh = mesh;
+  state.workers = chosen;
+  MeshRecord record;
+  model->ranks.clear();
+  for (const std::string& id : chosen) {
+    record.sessions.push_back(workers_.at(id).session);
+    ModelRank rank;
+    rank.worker = id;
+    model->ranks.push_back(std::move(rank));
+  }
+  model->mesh_id = state.id;
+  reserved_[model->name] = std::move(needs);
+  mesh_records_[state.id] = std::move(record);
+  meshes_[state.id] = std::move(state);
+  return absl::OkStatus();
+}
+
+void Core::Impl::TryRestored() {
+  const std::vector<std::string> names = std::move(restored_);
+  restored_.clear();
+  for (const std::string& name : names) {
+    const absl::Status status = Reserve(&models_.at(name));
+    if (status.ok()) {
+      StartStaging(name);
+    } else if (status.code() == absl::StatusCode::kFailedPrecondition) {
+      restored_.push_back(name);
+    } else {
+      FailLoad(name, status);
+    }
+  }
+}
+
+}  // namespace tp::server

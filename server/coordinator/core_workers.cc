@@ -1,0 +1,154 @@
+// Workers: join, heartbeats, lease and progress; and what ends with a lost one.
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status.h"
+#include "server/coordinator/core_impl.h"
+
+namespace tp::server {
+
+void Core::Impl::On(WorkerJoined event) {
+  const WorkerDescription& worker = event.worker;
+  const auto refuse = [&](absl::Status status) { Emit(RefuseJoin{worker.id, worker.incarnation, std::move(status)}); };
+  if (worker.id.empty()) return refuse(absl::InvalidArgumentError("worker id is empty"));
+  if (worker.version != options_.version) {
+    return refuse(absl::FailedPreconditionError(
+        absl::StrCat("worker '", worker.id, "' has version ", worker.version, ", the coordinator ", options_.version)));
+  }
+  const auto it = workers_.find(worker.id);
+  if (it != workers_.end() && it->second.healthy) {
+    return refuse(
+        absl::AlreadyExistsError(absl::StrCat("worker '", worker.id, "' is already here (process ",
+                                              it->second.description.pid, " on ", it->second.description.host, ")")));
+  }
+  WorkerState state;
+  state.description = worker;
+  state.session = ++last_session_;
+  state.last_heartbeat = now_;
+  state.head_since = now_;
+  workers_[worker.id] = std::move(state);
+  Emit(SendWelcome{worker.id, options_.term});
+  TryRestored();
+}
+
+WorkerState* Core::Impl::Live(const std::string& worker, const std::string& incarnation) {
+  const auto it = workers_.find(worker);
+  if (it == workers_.end() || !it->second.healthy) return nullptr;
+  return it->second.description.incarnation == incarnation ? &it->second : nullptr;
+}
+
+void Core::Impl::On(WorkerHeartbeat event) {
+  WorkerState* worker = Live(event.worker, event.incarnation);
+  if (worker == nullptr) return;
+  worker->last_heartbeat = now_;
+  worker->used_bytes = event.used_bytes;
+  // Nothing is complete that was never sent.
+  if (event.completed_sequence < worker->next_sequence) {
+    worker->completed_sequence = std::max(worker->completed_sequence, event.completed_sequence);
+  }
+}
+
+void Core::Impl::On(WorkerLost event) {
+  if (Live(event.worker, event.incarnation) != nullptr) LoseWorker(event.worker, event.reason);
+}
+
+bool Core::Impl::AliveRank(uint64_t mesh_id, int rank) const {
+  const auto mesh = meshes_.find(mesh_id);
+  if (mesh == meshes_.end()) return false;
+  const auto worker = workers_.find(mesh->second.workers[rank]);
+  return worker != workers_.end() && worker->second.healthy &&
+         worker->second.session == mesh_records_.at(mesh_id).sessions[rank];
+}
+
+std::string Core::Impl::RankText(uint64_t mesh_id, int rank) const {
+  const auto mesh = meshes_.find(mesh_id);
+  if (mesh == meshes_.end() || rank < 0 || rank >= static_cast<int>(mesh->second.workers.size())) {
+    return absl::StrCat("rank ", rank);
+  }
+  return absl::StrCat("rank ", rank, " (worker ", mesh->second.workers[rank], ")");
+}
+
+void Core::Impl::LoseWorker(const std::string& worker, const std::string& reason) {
+  WorkerState& state = workers_.at(worker);
+  std::vector<std::pair<uint64_t, int>> held;  // mesh, rank
+  for (const auto& [id, mesh] : meshes_) {
+    for (int rank = 0; rank < static_cast<int>(mesh.workers.size()); ++rank) {
+      if (mesh.workers[rank] == worker && AliveRank(id, rank)) held.emplace_back(id, rank);
+    }
+  }
+  state.healthy = false;
+  state.reason = reason;
+  state.used_bytes = 0;
+  state.pending.clear();
+  Emit(SendFence{worker, state.description.incarnation, reason});
+  FreedOn(worker);
+  for (const auto& [id, rank] : held) {
+    if (meshes_.count(id) == 0) continue;
+    BreakMesh(id, absl::UnavailableError(absl::StrCat(RankText(id, rank), " was lost: ", reason)));
+  }
+}
+
+void Core::Impl::SendAborts(uint64_t mesh_id, const std::string& reason) {
+  const MeshState& mesh = meshes_.at(mesh_id);
+  for (int rank = 0; rank < static_cast<int>(mesh.workers.size()); ++rank) {
+    if (AliveRank(mesh_id, rank)) Emit(SendAbort{mesh.workers[rank], mesh_id, mesh.epoch, reason});
+  }
+}
+
+void Core::Impl::BreakMesh(uint64_t mesh_id, const absl::Status& status) {
+  MeshState& mesh = meshes_.at(mesh_id);
+  if (mesh.broken) return;
+  mesh.broken = true;
+  MeshRecord& record = mesh_records_.at(mesh_id);
+  if (!record.aborting.has_value()) SendAborts(mesh_id, std::string(status.message()));
+  record.aborting.reset();
+  ForgetCommands(mesh_id);
+  // Survivors answer the abort; they get their whole time for it.
+  for (int rank = 0; rank < static_cast<int>(mesh.workers.size()); ++rank) {
+    if (AliveRank(mesh_id, rank)) workers_.at(mesh.workers[rank]).head_since = now_;
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, model] : models_) {
+    if (model.mesh_id == mesh_id) names.push_back(name);
+  }
+  for (const std::string& name : names) {
+    ModelState& model = models_.at(name);
+    if (loads_.count(name) != 0) {
+      FailLoad(name, status);
+    } else if (model.phase == ModelPhase::kReady) {
+      model.phase = ModelPhase::kFailed;
+      model.error = status;
+      FailCalls(name, status);
+      Changed(name);
+    }
+  }
+}
+
+// A rank that hangs makes its peers hang too. The one whose command is the oldest in the total order goes first, then
+// the one that completed least; the others get their whole time again once the mesh is aborted.
+void Core::Impl::CheckWorkers() {
+  std::vector<std::string> silent;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.healthy && now_ - worker.last_heartbeat > Scaled(options_.lease)) silent.push_back(id);
+  }
+  for (const std::string& id : silent) {
+    const absl::Duration silence = now_ - workers_.at(id).last_heartbeat;
+    LoseWorker(id, absl::StrCat("no heartbeat for ", absl::FormatDuration(silence)));
+  }
+  while (true) {
+    const WorkerState* worst = nullptr;
+    for (const auto& [id, worker] : workers_) {
+      if (!worker.healthy || !Overdue(worker, now_)) continue;
+      const auto key = [](const WorkerState& w) {
+        return std::make_pair(w.pending.front().order, w.completed_sequence);
+      };
+      if (worst == nullptr || key(worker) < key(*worst)) worst = &worker;
+    }
+    if (worst == nullptr) return;
+    const std::string id = worst->description.id;
+    LoseWorker(id, absl::StrCat("command ", worst->pending.front().sequence, " stands still for ",
+                                absl::FormatDuration(now_ - worst->head_since)));
+  }
+}
+
+}  // namespace tp::server

@@ -1,0 +1,85 @@
+#include "server/coordinator/forward_reply.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status.h"
+
+namespace tp::server {
+namespace {
+
+absl::Status AddBlocks(const RunResult& run, int rank, uint64_t transfer, ForwardReply* reply) {
+  uint32_t streamed = 0;
+  for (const ResultBlock& block : run.blocks) {
+    const auto it = std::find_if(reply->outputs.begin(), reply->outputs.end(),
+                                 [&](const AnswerOutput& output) { return output.name == block.output; });
+    const absl::StatusOr<int64_t> bytes = CheckedBytes(block.shape, block.dtype);
+    const bool fits = it != reply->outputs.end() && bytes.ok() && it->dtype == block.dtype &&
+                      it->shape == block.global_shape && block.offset.size() == block.shape.size() &&
+                      block.shape.size() == it->shape.size() &&
+                      (block.streamed || *bytes == static_cast<int64_t>(block.data.size()));
+    if (!fits) {
+      return absl::InternalError(absl::StrCat("rank ", rank, " answered a block ", ShapeText(block.shape),
+                                              " of output '", block.output, "' that does not fit the program"));
+    }
+    AnswerBlock answer;
+    answer.output = static_cast<uint32_t>(it - reply->outputs.begin());
+    answer.offset = block.offset;
+    answer.shape = block.shape;
+    answer.size_bytes = *bytes;
+    if (block.streamed) {
+      answer.transfer_id = transfer;
+      answer.stream_index = streamed++;
+    } else {
+      answer.data = block.data;
+    }
+    reply->blocks.push_back(std::move(answer));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<AnswerOutput>> AnswerOutputs(const ForwardProgram& program, const Bindings& bindings) {
+  std::vector<AnswerOutput> outputs;
+  for (const NamedValue& output : program.outputs) {
+    const DTensorSpec& spec = program.values[output.value].spec;
+    TP_ASSIGN_OR_RETURN(Shape shape, EvaluateShape(spec.shape, bindings));
+    const absl::StatusOr<int64_t> bytes = CheckedBytes(shape, spec.dtype);
+    if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("output '", output.name, "'"));
+    outputs.push_back({output.name, spec.dtype, std::move(shape)});
+  }
+  return outputs;
+}
+
+ForwardReply MakeForwardReply(const ForwardProgram& program, const Bindings& bindings,
+                              const std::vector<const Ack*>& acks, const std::vector<uint64_t>& transfers) {
+  ForwardReply reply;
+  absl::StatusOr<std::vector<AnswerOutput>> outputs = AnswerOutputs(program, bindings);
+  if (!outputs.ok()) {
+    reply.status = outputs.status();
+    return reply;
+  }
+  reply.outputs = *std::move(outputs);
+  for (size_t rank = 0; rank < acks.size(); ++rank) {
+    const RunResult& run = acks[rank]->run;
+    const absl::Status added = AddBlocks(run, static_cast<int>(rank), transfers[rank], &reply);
+    if (!added.ok()) {
+      ForwardReply failed;
+      failed.status = added;
+      return failed;
+    }
+    reply.wire_bytes = std::max(reply.wire_bytes, run.wire_bytes);
+    reply.duration_us = std::max(reply.duration_us, run.duration_us);
+    for (size_t i = 0; i < run.collectives.size(); ++i) {
+      if (i == reply.collectives.size()) {
+        reply.collectives.push_back(run.collectives[i]);
+      } else {
+        reply.collectives[i].bytes = std::max(reply.collectives[i].bytes, run.collectives[i].bytes);
+      }
+    }
+  }
+  return reply;
+}
+
+}  // namespace tp::server

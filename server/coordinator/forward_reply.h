@@ -1,0 +1,21 @@
+// The answer of a run from its ranks' answers. Pure.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/program/command.h"
+#include "common/program/program.h"
+#include "server/coordinator/events.h"
+
+namespace tp::server {
+
+// Names, dtypes and global shapes of a program's outputs, in its order.
+absl::StatusOr<std::vector<AnswerOutput>> AnswerOutputs(const ForwardProgram& program, const Bindings& bindings);
+
+// `acks` and `transfers` by rank, all acks OK. Blocks as their owners gave them; collectives are the maximum over
+// ranks, index by index. INTERNAL in the reply's status where ranks answer what the program has not.
+ForwardReply MakeForwardReply(const ForwardProgram& program, const Bindings& bindings,
+                              const std::vector<const Ack*>& acks, const std::vector<uint64_t>& transfers);
+
+}  // namespace tp::server
