@@ -1,6 +1,6 @@
-// WorkerRuntime: everything that a worker does, without gRPC: runs commands in order on one executor thread that owns the
-// device and its communicators, and stages (listen, connect, load, receive) on threads beside it. The rpc layer feeds it
-// and sends what it answers. Example:
+// WorkerRuntime: everything that a worker does, without gRPC: runs commands in order on one executor thread that owns
+// the device and its communicators, and stages (listen, connect, load, receive) on threads beside it. The rpc layer
+// feeds it and sends what it answers. Example:
 //   WorkerRuntime runtime(std::move(device), std::move(backend), {.model_root = "/models"}, &clock, sink);
 //   runtime.StartStage(stage);   // -> sink.OnStageResult
 //   runtime.Enqueue(command);    // -> sink.OnAck, in order
@@ -18,6 +18,8 @@
 
 namespace tp::worker {
 
+class WeightFiles;
+
 // Where answers go. Called from the runtime's threads, never under its locks. Must not block.
 class RuntimeSink {
  public:
@@ -26,16 +28,17 @@ class RuntimeSink {
   virtual void OnStageResult(StageResult result) = 0;
   // Progress of a load: bytes read so far and in all.
   virtual void OnProgress(uint64_t stage_id, int64_t done_bytes, int64_t total_bytes) = 0;
-  // Streamed blocks of a run, in the order of its result, after its Ack; each is one string of a block's bytes. The sink
-  // opens a data stream for `transfer_id`.
+  // Streamed blocks of a run, in the order of its result, after its Ack; each is one string of a block's bytes. The
+  // sink opens a data stream for `transfer_id`.
   virtual void OnResultData(uint64_t transfer_id, std::vector<std::string> blocks) = 0;
   // The sink opens a data stream and calls ReceiveData with what arrives.
   virtual void OnReceiveWanted(uint64_t stage_id, uint64_t transfer_id, int64_t size_bytes) = 0;
 };
 
 struct WorkerRuntimeOptions {
-  std::string model_root;    // weights must lie under it; "" = no weights from files (PERMISSION_DENIED)
-  double time_scale = 1;     // multiplies every time limit
+  std::string model_root;        // weights must lie under it; "" = no weights from files (PERMISSION_DENIED)
+  double time_scale = 1;         // multiplies every time limit
+  WeightFiles* files = nullptr;  // where weights are read from instead of model_root (tests); outlives the runtime
 };
 
 struct RuntimeUsage {
@@ -46,8 +49,8 @@ struct RuntimeUsage {
 // Thread-safe. Destruction aborts what runs, joins all threads and frees everything.
 class WorkerRuntime {
  public:
-  WorkerRuntime(std::unique_ptr<Device> device, std::unique_ptr<CollectiveBackend> backend, WorkerRuntimeOptions options,
-                const Clock* clock, RuntimeSink* sink);
+  WorkerRuntime(std::unique_ptr<Device> device, std::unique_ptr<CollectiveBackend> backend,
+                WorkerRuntimeOptions options, const Clock* clock, RuntimeSink* sink);
   ~WorkerRuntime();
   WorkerRuntime(const WorkerRuntime&) = delete;
   WorkerRuntime& operator=(const WorkerRuntime&) = delete;

@@ -1,0 +1,158 @@
+// What each command does, on the executor thread.
+#include <utility>
+
+#include "common/base/status.h"
+#include "worker/runtime/runtime_impl.h"
+
+namespace tp::worker {
+
+void WorkerRuntime::Impl::Apply(const Command& command, Ack* ack, std::vector<std::string>* streamed) {
+  ack->failed_rank = -1;
+  if (const auto* commit = std::get_if<Commit>(&command.kind)) {
+    ack->status = ApplyCommit(*commit);
+  } else if (const auto* release = std::get_if<Release>(&command.kind)) {
+    ack->status = ApplyRelease(command, *release);
+  } else if (std::holds_alternative<CloseMesh>(command.kind)) {
+    ack->status = ApplyCloseMesh(command);
+  } else {
+    const auto* run = std::get_if<Run>(&command.kind);
+    WorkOutcome outcome =
+        run != nullptr ? ApplyRun(command, *run) : ApplyDecode(command, std::get<Decode>(command.kind));
+    EndEpochAfter(command, outcome);
+    ack->status = std::move(outcome.status);
+    ack->failed_rank = outcome.failed_rank;
+    ack->run = std::move(outcome.run);
+    ack->decode = std::move(outcome.decode);
+    *streamed = std::move(outcome.streamed);
+  }
+}
+
+absl::Status WorkerRuntime::Impl::ApplyCommit(const Commit& commit) {
+  TP_RETURN_IF_ERROR(stages_->CheckFinished(commit.stage_ids));
+  for (uint64_t id : commit.stage_ids) {
+    TP_ASSIGN_OR_RETURN(Staged staged, stages_->Take(id));
+    if (staged.model != nullptr) {
+      models_[staged.model->name] = std::move(staged.model);
+      continue;
+    }
+    if (staged.communicator == nullptr) continue;  // a listen
+    std::shared_ptr<Communicator> replaced;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto aborted = aborted_.find(staged.mesh_id);
+      if (aborted != aborted_.end() && aborted->second.first >= staged.epoch) {
+        return absl::AbortedError(absl::StrCat("epoch ", staged.epoch, " was aborted: ", aborted->second.second));
+      }
+      MeshEntry& mesh = meshes_[staged.mesh_id];
+      if (mesh.epoch > staged.epoch) {
+        return absl::FailedPreconditionError(absl::StrCat("commit of epoch ", staged.epoch, " of mesh ", staged.mesh_id,
+                                                          ", expected ", mesh.epoch, " or later"));
+      }
+      replaced = std::exchange(mesh.communicator, std::move(staged.communicator));
+      mesh.epoch = staged.epoch;
+      mesh.ended = absl::OkStatus();
+    }
+    // Where the old epoch broke off, ranks may differ in their sequences.
+    for (auto& [name, model] : models_) {
+      if (model->mesh_id == staged.mesh_id) {
+        model->sequences = std::make_unique<SequenceTable>(model->sequences->pool().page_count());
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerRuntime::Impl::ApplyRelease(const Command& command, const Release& release) {
+  const auto it = models_.find(release.model);
+  if (it == models_.end()) return absl::OkStatus();
+  if (it->second->mesh_id != command.mesh_id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("model '", release.model, "' is on mesh ", it->second->mesh_id, ", not ", command.mesh_id));
+  }
+  models_.erase(it);
+  return absl::OkStatus();
+}
+
+absl::Status WorkerRuntime::Impl::ApplyCloseMesh(const Command& command) {
+  MeshEntry closed;  // freed outside the lock
+  const std::lock_guard lock(mutex_);
+  const auto it = meshes_.find(command.mesh_id);
+  if (it == meshes_.end()) return absl::OkStatus();
+  if (it->second.epoch != command.epoch) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("mesh ", command.mesh_id, ": expected epoch ", it->second.epoch, ", got ", command.epoch));
+  }
+  std::swap(closed, it->second);
+  meshes_.erase(it);
+  aborted_.erase(command.mesh_id);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Communicator>> WorkerRuntime::Impl::CommunicatorFor(const Command& command) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = meshes_.find(command.mesh_id);
+  if (it == meshes_.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("mesh ", command.mesh_id, " is not connected, got epoch ", command.epoch));
+  }
+  if (it->second.epoch != command.epoch) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("mesh ", command.mesh_id, ": expected epoch ", it->second.epoch, ", got ", command.epoch));
+  }
+  TP_RETURN_IF_ERROR(it->second.ended);
+  return it->second.communicator;
+}
+
+absl::StatusOr<LoadedModel*> WorkerRuntime::Impl::ModelFor(const Command& command, const std::string& name,
+                                                           int rank) const {
+  const auto it = models_.find(name);
+  if (it == models_.end()) return absl::NotFoundError(absl::StrCat("model '", name, "' is not loaded on rank ", rank));
+  if (it->second->mesh_id != command.mesh_id || it->second->rank != rank) {
+    return absl::FailedPreconditionError(absl::StrCat("model '", name, "' is rank ", it->second->rank, " of mesh ",
+                                                      it->second->mesh_id, ", not rank ", rank, " of mesh ",
+                                                      command.mesh_id));
+  }
+  return it->second.get();
+}
+
+WorkOutcome WorkerRuntime::Impl::ApplyRun(const Command& command, const Run& run) {
+  const absl::StatusOr<std::shared_ptr<Communicator>> communicator = CommunicatorFor(command);
+  if (!communicator.ok()) return {.status = communicator.status()};
+  const absl::StatusOr<LoadedModel*> model = ModelFor(command, run.model, (*communicator)->rank());
+  absl::Status refused = model.status();
+  std::deque<std::string> staged;  // keeps its strings in place
+  std::vector<std::string_view> inputs;
+  for (const RunInput& input : run.inputs) {
+    if (input.stage_id == 0) {
+      inputs.push_back(input.data);
+      continue;
+    }
+    absl::StatusOr<std::string> bytes = stages_->TakeBytes(input.stage_id);
+    if (!bytes.ok() && refused.ok()) refused = Annotate(bytes.status(), absl::StrCat("input '", input.name, "'"));
+    staged.push_back(bytes.ok() ? *std::move(bytes) : std::string());
+    inputs.push_back(staged.back());
+  }
+  return ExecuteRun({*device_, *stream_, **communicator, arena_, clock_->Now() + command.timeout * options_.time_scale,
+                     command.epoch, command.order},
+                    model.ok() ? *model : nullptr, run, inputs, refused);
+}
+
+WorkOutcome WorkerRuntime::Impl::ApplyDecode(const Command& command, const Decode& decode) {
+  const absl::StatusOr<std::shared_ptr<Communicator>> communicator = CommunicatorFor(command);
+  if (!communicator.ok()) return {.status = communicator.status()};
+  const absl::StatusOr<LoadedModel*> model = ModelFor(command, decode.model, (*communicator)->rank());
+  return ExecuteDecode({*device_, *stream_, **communicator, arena_,
+                        clock_->Now() + command.timeout * options_.time_scale, command.epoch, command.order},
+                       model.ok() ? *model : nullptr, decode, model.status());
+}
+
+void WorkerRuntime::Impl::EndEpochAfter(const Command& command, const WorkOutcome& outcome) {
+  if (!outcome.transport) return;
+  const std::lock_guard lock(mutex_);
+  const auto it = meshes_.find(command.mesh_id);
+  if (it == meshes_.end() || it->second.epoch != command.epoch || !it->second.ended.ok()) return;
+  it->second.ended = absl::AbortedError(absl::StrCat("epoch ", command.epoch, " ended with command ", command.order,
+                                                     ": ", std::string(outcome.status.message())));
+}
+
+}  // namespace tp::worker

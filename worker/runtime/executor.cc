@@ -1,0 +1,224 @@
+#include "worker/runtime/executor.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "common/base/status.h"
+#include "worker/tensor/redistribute_executor.h"
+
+namespace tp::worker {
+namespace {
+
+constexpr size_t kBindingsKept = 16;
+
+// Steps that need no peer: a failure of one is a failure of this rank alone.
+bool IsLocalStep(RedistributeOp op) {
+  return op == RedistributeOp::kNone || op == RedistributeOp::kSlice || op == RedistributeOp::kDivide ||
+         op == RedistributeOp::kFill;
+}
+
+absl::Status Describe(const absl::Status& status, const Instruction& instruction) {
+  return Annotate(status, instruction.module_path.empty()
+                              ? instruction.function
+                              : absl::StrCat(instruction.module_path, " (", instruction.function, ")"));
+}
+
+}  // namespace
+
+absl::Status Arena::Reserve(Device& device, int64_t bytes) {
+  if (buffer_ != nullptr && buffer_->size() >= bytes) return absl::OkStatus();
+  buffer_.reset();
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> buffer = device.Allocate(bytes);
+  if (!buffer.ok()) return Annotate(buffer.status(), "memory of a step");
+  buffer_ = *std::move(buffer);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ProgramExecutor>> ProgramExecutor::Create(std::shared_ptr<const ForwardProgram> program,
+                                                                         Coordinate coordinate,
+                                                                         const StateTable* states,
+                                                                         absl::Span<const PagedCache> caches) {
+  auto executor = std::unique_ptr<ProgramExecutor>(new ProgramExecutor(program, std::move(coordinate), caches));
+  executor->state_of_value_.resize(program->values.size(), nullptr);
+  for (const Operand& operand : program->operands) {
+    if (operand.kind != OperandKind::kParameter && operand.kind != OperandKind::kBuffer) continue;
+    const auto state = states->find(operand.name);
+    if (state == states->end()) return absl::InternalError(absl::StrCat("state '", operand.name, "' was not loaded"));
+    const DTensorSpec& spec = program->values[operand.value].spec;
+    TP_ASSIGN_OR_RETURN(const Shape global, EvaluateShape(spec.shape, {}));
+    const Shape local = LocalShape(global, spec.placements, program->mesh, executor->coordinate_);
+    if (state->second.shape != local || state->second.dtype != spec.dtype) {
+      return absl::InternalError(absl::StrCat("state '", operand.name, "' was loaded as ",
+                                              std::string(DTypeName(state->second.dtype)),
+                                              ShapeText(state->second.shape), ", the program takes ",
+                                              std::string(DTypeName(spec.dtype)), ShapeText(local)));
+    }
+    executor->state_of_value_[operand.value] = &state->second;
+  }
+  for (const Instruction& instruction : program->instructions) {
+    Operation operation = nullptr;
+    if (!instruction.step.has_value()) {
+      operation = FindOperation(instruction.function);
+      if (operation == nullptr) {
+        return absl::UnimplementedError(
+            absl::StrCat("function '", instruction.function, "' of '", instruction.module_path, "' is not built yet"));
+      }
+      for (size_t i = 0; i < instruction.inputs.size(); ++i) {
+        const DeviceState* state =
+            instruction.inputs[i] < 0 ? nullptr : executor->state_of_value_[instruction.inputs[i]];
+        if (state != nullptr && state->plain == nullptr && !(instruction.function == "linear" && i == 1)) {
+          return absl::InternalError(absl::StrCat("a packed weight as input of '", instruction.function, "' in '",
+                                                  instruction.module_path, "'"));
+        }
+      }
+    }
+    executor->operations_.push_back(operation);
+  }
+  return executor;
+}
+
+absl::StatusOr<Bindings> ProgramExecutor::BindOperands(const std::map<int, Shape>& shapes) const {
+  Bindings bindings;
+  for (const auto& [value, shape] : shapes) {
+    const ProgramValue& operand = program_->values[value];
+    bool fits = operand.spec.shape.size() == shape.size();
+    for (size_t d = 0; fits && d < shape.size(); ++d) {
+      const Dim& dim = operand.spec.shape[d];
+      if (dim.IsConstant()) {
+        fits = dim.constant() == shape[d];
+      } else if (dim == Dim::Symbol(dim.Symbols()[0])) {
+        fits = bindings.emplace(dim.Symbols()[0], shape[d]).first->second == shape[d];
+      } else {
+        fits = false;
+      }
+    }
+    if (!fits) {
+      return absl::InvalidArgumentError(absl::StrCat("operand '", operand.name, "' of shape ",
+                                                     SymShapeText(operand.spec.shape), " given as ", ShapeText(shape)));
+    }
+  }
+  return bindings;
+}
+
+absl::StatusOr<const BoundProgram*> ProgramExecutor::Bind(const Bindings& bindings) {
+  for (auto it = bound_.begin(); it != bound_.end(); ++it) {
+    if (it->bindings != bindings) continue;
+    bound_.splice(bound_.begin(), bound_, it);
+    return &bound_.front();
+  }
+  BoundProgram bound;
+  bound.bindings = bindings;
+  TP_ASSIGN_OR_RETURN(bound.memory, PlanMemory(*program_, bindings, coordinate_));
+  for (const ProgramValue& value : program_->values) {
+    TP_ASSIGN_OR_RETURN(Shape global, EvaluateShape(value.spec.shape, bindings));
+    TP_RETURN_IF_ERROR(ValidateForShape(global, value.spec.placements, program_->mesh));
+    bound.local.push_back(LocalShape(global, value.spec.placements, program_->mesh, coordinate_));
+    bound.global.push_back(std::move(global));
+  }
+  for (const Instruction& instruction : program_->instructions) {
+    bound.row_spans.emplace_back();
+    if (instruction.function != "attention") continue;
+    const Shape& query = bound.local[instruction.inputs[0]];
+    for (int64_t row = 0; row < query[0]; ++row) {
+      bound.row_spans.back().push_back({row * query[1], query[1], 0, {}});
+    }
+  }
+  bound_.push_front(std::move(bound));
+  if (bound_.size() > kBindingsKept) bound_.pop_back();
+  return &bound_.front();
+}
+
+ValueView ProgramExecutor::View(const StepContext& context, const BoundProgram& bound, int value) const {
+  ValueView view;
+  if (value < 0) return view;
+  view.present = true;
+  view.spec = &program_->values[value].spec;
+  view.global = &bound.global[value];
+  view.view.dtype = view.spec->dtype;
+  view.view.shape = bound.local[value];
+  if (const DeviceState* state = state_of_value_[value]; state != nullptr) {
+    view.view.data = state->plain == nullptr ? nullptr : state->plain->data();
+    view.packed = state->packed.get();
+  } else if (bound.memory.value_offset[value] >= 0) {
+    view.view.data = context.arena.data() + bound.memory.value_offset[value];
+  }
+  return view;
+}
+
+absl::Status ProgramExecutor::SetOperand(const StepContext& context, const BoundProgram& bound, int value,
+                                         const void* data, int64_t bytes) const {
+  const ValueView view = View(context, bound, value);
+  const int64_t expected = ElementCount(view.view.shape) * ItemSize(view.view.dtype);
+  if (bytes != expected) {
+    return absl::InvalidArgumentError(absl::StrCat("input '", program_->values[value].name, "': block ",
+                                                   ShapeText(view.view.shape), ": expected ", expected, " bytes, got ",
+                                                   bytes));
+  }
+  if (view.view.data == nullptr || bytes == 0) return absl::OkStatus();  // nothing uses it
+  return context.device.CopyToDevice(context.stream, data, view.view.data, bytes);
+}
+
+absl::Status ProgramExecutor::Run(const StepContext& context, const BoundProgram& bound, size_t index) const {
+  const Instruction& instruction = program_->instructions[index];
+  std::vector<ValueView> inputs, outputs;
+  for (int value : instruction.inputs) inputs.push_back(View(context, bound, value));
+  for (int value : instruction.outputs) outputs.push_back(View(context, bound, value));
+  return operations_[index](
+      {context.device, context.stream, program_->mesh, coordinate_, instruction, caches_,
+       context.paged ? context.sequences : absl::MakeConstSpan(bound.row_spans[index]), context.paged},
+      inputs, outputs);
+}
+
+absl::StatusOr<int64_t> ProgramExecutor::Redistribute(const StepContext& context, const BoundProgram& bound,
+                                                      size_t index) const {
+  const Instruction& instruction = program_->instructions[index];
+  const ValueView from = View(context, bound, instruction.inputs[0]);
+  const ValueView to = View(context, bound, instruction.outputs[0]);
+  Scratch scratch;
+  if (bound.memory.scratch_bytes[index] > 0) {
+    scratch = {context.arena.data() + bound.memory.scratch_offset[index], bound.memory.scratch_bytes[index]};
+  }
+  const RedistributeContext redistribute{context.device, context.stream, context.communicator,
+                                         program_->mesh, coordinate_,    context.deadline};
+  return ExecuteRedistributeStep(redistribute, *instruction.step, *from.global, from.view, to.view, scratch);
+}
+
+void ProgramExecutor::ZeroOutputs(const StepContext& context, const BoundProgram& bound, size_t index) const {
+  for (int value : program_->instructions[index].outputs) {
+    const TensorView view = View(context, bound, value).view;
+    const int64_t bytes = ElementCount(view.shape) * ItemSize(view.dtype);
+    // Its own failure adds nothing: the step has failed, and its values never leave the worker.
+    if (bytes > 0) context.device.FillZero(context.stream, view.data, bytes).IgnoreError();
+  }
+}
+
+StepOutcome ProgramExecutor::Execute(const StepContext& context, const BoundProgram& bound) const {
+  StepOutcome outcome;
+  for (size_t i = 0; i < program_->instructions.size(); ++i) {
+    const Instruction& instruction = program_->instructions[i];
+    if (instruction.step.has_value()) {
+      const absl::StatusOr<int64_t> bytes = Redistribute(context, bound, i);
+      const bool local_step = IsLocalStep(instruction.step->op);
+      if (!bytes.ok() && !local_step) {
+        outcome.transport = Describe(bytes.status(), instruction);
+        return outcome;
+      }
+      if (!local_step) {
+        outcome.collectives.push_back({instruction.module_path, std::string(RedistributeOpName(instruction.step->op)),
+                                       StepAxesText(program_->mesh, *instruction.step), *bytes, instruction.reason});
+      }
+      if (bytes.ok()) continue;
+      if (outcome.local.ok()) outcome.local = Describe(bytes.status(), instruction);
+    } else if (outcome.local.ok()) {
+      outcome.local = Describe(Run(context, bound, i), instruction);
+      if (outcome.local.ok()) continue;
+    }
+    ZeroOutputs(context, bound, i);
+  }
+  const absl::Status done = context.device.Synchronize(context.stream);
+  if (outcome.local.ok()) outcome.local = done;
+  return outcome;
+}
+
+}  // namespace tp::worker

@@ -1,0 +1,172 @@
+#include <utility>
+
+#include "common/base/status.h"
+#include "worker/runtime/agreement.h"
+#include "worker/runtime/work.h"
+
+namespace tp::worker {
+namespace {
+
+StepContext StepContextOf(const WorkContext& context) {
+  return {context.device, context.stream, context.communicator, context.arena, context.deadline, false, {}};
+}
+
+// What can be refused before anything is sent.
+absl::StatusOr<const BoundProgram*> Prepare(const WorkContext& context, LoadedModel& model, const Run& run) {
+  std::map<std::string, Shape> shapes;
+  for (const RunInput& input : run.inputs) {
+    TP_RETURN_IF_ERROR(CheckedElementCount(input.global_shape).status());
+    if (!shapes.emplace(input.name, input.global_shape).second) {
+      return absl::InvalidArgumentError(absl::StrCat("input '", input.name, "' is given twice"));
+    }
+  }
+  TP_ASSIGN_OR_RETURN(const Bindings bindings, BindInputs(model.forward->program(), shapes));
+  TP_ASSIGN_OR_RETURN(const BoundProgram* bound, model.forward->Bind(bindings));
+  TP_RETURN_IF_ERROR(context.arena.Reserve(context.device, bound->memory.total_bytes));
+  return bound;
+}
+
+absl::Status SetOperands(const WorkContext& context, const LoadedModel& model, const BoundProgram& bound,
+                         const Run& run, const std::vector<std::string_view>& inputs) {
+  const StepContext step = StepContextOf(context);
+  for (const Operand& operand : model.forward->program().operands) {
+    if (operand.kind == OperandKind::kPositions) {
+      const Shape& shape = bound.global[operand.value];  // [batch, time]
+      std::vector<int64_t> positions;
+      for (int64_t row = 0; row < shape[0]; ++row) {
+        for (int64_t at = 0; at < shape[1]; ++at) positions.push_back(at);
+      }
+      TP_RETURN_IF_ERROR(model.forward->SetOperand(step, bound, operand.value, positions.data(),
+                                                   static_cast<int64_t>(positions.size() * sizeof(int64_t))));
+    } else if (operand.kind == OperandKind::kRows) {
+      return absl::InternalError("a forward program with rows");
+    } else if (operand.kind == OperandKind::kInput) {
+      size_t i = 0;
+      while (i < run.inputs.size() && run.inputs[i].name != operand.name) ++i;
+      if (i == run.inputs.size())
+        return absl::InvalidArgumentError(absl::StrCat("input '", operand.name, "' is missing"));
+      TP_RETURN_IF_ERROR(model.forward->SetOperand(step, bound, operand.value, inputs[i].data(),
+                                                   static_cast<int64_t>(inputs[i].size())));
+    }
+  }
+  return context.device.Synchronize(context.stream);
+}
+
+// The boxes of this rank's block of an output that it answers for: one for each product of its intervals.
+absl::Status AppendBlocks(const WorkContext& context, const LoadedModel& model, const BoundProgram& bound,
+                          const NamedValue& output, std::vector<ResultBlock>* blocks) {
+  const ForwardProgram& program = model.forward->program();
+  const absl::Span<const int> coordinate = model.forward->coordinate();
+  const ValueView value = model.forward->View(StepContextOf(context), bound, output.value);
+  const Shape& global = *value.global;
+  if (!IsOwner(value.spec->placements, program.mesh, coordinate)) return absl::OkStatus();
+  // Of an empty tensor rank 0 answers, so that its shape is known; of an empty shard nobody does.
+  const int64_t elements = ElementCount(value.view.shape);
+  if (elements == 0 && (ElementCount(global) > 0 || model.rank != 0)) return absl::OkStatus();
+  if (elements > 0 && value.view.data == nullptr) {
+    return absl::UnimplementedError(absl::StrCat("output '", output.name, "' is a packed weight"));
+  }
+  std::string whole(static_cast<size_t>(elements * ItemSize(value.view.dtype)), '\0');
+  if (elements > 0) {
+    TP_RETURN_IF_ERROR(
+        context.device.CopyToHost(context.stream, value.view.data, whole.data(), static_cast<int64_t>(whole.size())));
+    TP_RETURN_IF_ERROR(context.device.Synchronize(context.stream));
+  }
+  const size_t rank = global.size();
+  std::vector<std::vector<Interval>> owned;
+  bool single = true;
+  for (size_t d = 0; d < rank; ++d) {
+    owned.push_back(OwnedIntervals(global[d], static_cast<int>(d), value.spec->placements, program.mesh, coordinate));
+    single = single && owned.back().size() == 1;
+  }
+  if (single) {
+    ResultBlock block{output.name, value.view.dtype, global, Shape(rank), value.view.shape, std::move(whole), false};
+    for (size_t d = 0; d < rank; ++d) block.offset[d] = owned[d][0].begin;
+    blocks->push_back(std::move(block));
+    return absl::OkStatus();
+  }
+  std::vector<size_t> at(rank, 0);
+  Shape local(rank, 0);  // where the box lies in the local block
+  while (true) {
+    ResultBlock block{output.name, value.view.dtype, global, Shape(rank), Shape(rank), {}, false};
+    for (size_t d = 0; d < rank; ++d) {
+      block.offset[d] = owned[d][at[d]].begin;
+      block.shape[d] = owned[d][at[d]].end - owned[d][at[d]].begin;
+    }
+    block.data.resize(static_cast<size_t>(ElementCount(block.shape) * ItemSize(block.dtype)));
+    CopyBox(whole.data(), value.view.shape, local, block.data.data(), block.shape, Shape(rank, 0), block.shape,
+            ItemSize(block.dtype));
+    blocks->push_back(std::move(block));
+    size_t d = rank;
+    for (; d > 0; --d) {
+      const Interval& passed = owned[d - 1][at[d - 1]];
+      local[d - 1] += passed.end - passed.begin;
+      if (++at[d - 1] < owned[d - 1].size()) break;
+      at[d - 1] = 0;
+      local[d - 1] = 0;
+    }
+    if (d == 0) return absl::OkStatus();
+  }
+}
+
+// Blocks that are too large together are marked, and their bytes move to `streamed`.
+void MoveLargeBlocks(RunResult* result, std::vector<std::string>* streamed) {
+  int64_t bytes = 0;
+  for (const ResultBlock& block : result->blocks) bytes += static_cast<int64_t>(block.data.size());
+  if (bytes <= kInlineResultBytes) return;
+  for (ResultBlock& block : result->blocks) {
+    block.streamed = true;
+    streamed->push_back(std::exchange(block.data, {}));
+  }
+}
+
+}  // namespace
+
+WorkOutcome ExecuteRun(const WorkContext& context, LoadedModel* model, const Run& run,
+                       const std::vector<std::string_view>& inputs, const absl::Status& refused) {
+  WorkOutcome outcome;
+  const int64_t wire_before = context.communicator.wire().bytes_received;
+  Agreement agreement(context.communicator,
+                      {.epoch = static_cast<uint32_t>(context.epoch),
+                       .sequence = context.order,
+                       .fingerprint = model == nullptr ? 0 : model->fingerprint},
+                      context.deadline);
+  auto agree = [&](uint32_t step, bool closing, const absl::Status& mine) {
+    AgreedStatus agreed = agreement.Exchange(step, closing, mine);
+    outcome.status = std::move(agreed.status);
+    outcome.failed_rank = agreed.failed_rank;
+    outcome.transport = agreed.transport;
+    return outcome.status.ok();
+  };
+  absl::Status local = refused;
+  const BoundProgram* bound = nullptr;
+  if (local.ok()) {
+    absl::StatusOr<const BoundProgram*> prepared = Prepare(context, *model, run);
+    local = prepared.status();
+    if (local.ok()) {
+      bound = *prepared;
+      local = SetOperands(context, *model, *bound, run, inputs);
+    }
+  }
+  if (!agree(0, false, local)) return outcome;
+
+  const StepOutcome step = model->forward->Execute(StepContextOf(context), *bound);
+  if (!step.transport.ok()) {
+    outcome.transport = true;
+    outcome.status = step.status();
+    return outcome;
+  }
+  local = step.local;
+  RunResult result;
+  for (const NamedValue& output : model->forward->program().outputs) {
+    if (local.ok()) local = AppendBlocks(context, *model, *bound, output, &result.blocks);
+  }
+  if (!agree(1, true, local)) return outcome;
+  result.collectives = step.collectives;
+  result.wire_bytes = context.communicator.wire().bytes_received - wire_before;
+  MoveLargeBlocks(&result, &outcome.streamed);
+  outcome.run = std::move(result);
+  return outcome;
+}
+
+}  // namespace tp::worker

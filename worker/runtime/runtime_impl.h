@@ -1,0 +1,93 @@
+// The inside of WorkerRuntime: one executor thread that applies commands in order and runs what stages need done on the
+// device between two commands. See worker_runtime.h for what it promises.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "worker/runtime/stages.h"
+#include "worker/runtime/work.h"
+#include "worker/runtime/worker_runtime.h"
+
+namespace tp::worker {
+
+class WorkerRuntime::Impl {
+ public:
+  Impl(std::unique_ptr<Device> device, std::unique_ptr<CollectiveBackend> backend, WorkerRuntimeOptions options,
+       const Clock* clock, RuntimeSink* sink);
+  ~Impl();
+
+  void Enqueue(Command command);
+  void StartStage(Stage stage);
+  void AbortEpoch(uint64_t mesh_id, uint64_t epoch, const std::string& reason);
+  void Reset(uint64_t term);
+  RuntimeUsage Usage() const;
+  Stages& stages() { return *stages_; }
+
+ private:
+  struct MeshEntry {
+    uint64_t epoch = 0;
+    std::shared_ptr<Communicator> communicator;
+    absl::Status ended;  // why its communicator can't be used any more
+  };
+  struct DeviceTask {
+    const std::function<absl::Status()>* run = nullptr;
+    absl::Status status;
+    bool done = false;
+  };
+
+  void ExecutorLoop();
+  // Runs on the executor thread, before queued commands; blocks until done. CANCELLED once the runtime ends.
+  absl::Status OnDevice(const std::function<absl::Status()>& run);
+  // The executor thread's: checks the number, applies, answers.
+  void Process(Command command);
+  void Apply(const Command& command, Ack* ack, std::vector<std::string>* streamed);
+  absl::Status ApplyCommit(const Commit& commit);
+  absl::Status ApplyRelease(const Command& command, const Release& release);
+  absl::Status ApplyCloseMesh(const Command& command);
+  WorkOutcome ApplyRun(const Command& command, const Run& run);
+  WorkOutcome ApplyDecode(const Command& command, const Decode& decode);
+  // The communicator for a work command. FAILED_PRECONDITION for another epoch, naming the one expected; ABORTED where
+  // the epoch has ended.
+  absl::StatusOr<std::shared_ptr<Communicator>> CommunicatorFor(const Command& command) const;
+  absl::StatusOr<LoadedModel*> ModelFor(const Command& command, const std::string& name, int rank) const;
+  void EndEpochAfter(const Command& command, const WorkOutcome& outcome);
+  // Communicators of all meshes and staged ones; makes what is blocked return.
+  void AbortAll(const std::string& reason);
+
+  const std::unique_ptr<Device> device_;
+  const std::unique_ptr<CollectiveBackend> backend_;
+  const WorkerRuntimeOptions options_;
+  const Clock* const clock_;
+  RuntimeSink* const sink_;
+  const std::unique_ptr<WeightFiles> files_;
+  const std::unique_ptr<Stream> stream_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;  // work for the executor, or a task is done
+  // Guarded by mutex_:
+  std::deque<Command> queue_;
+  std::deque<DeviceTask*> tasks_;
+  std::map<uint64_t, MeshEntry> meshes_;
+  std::map<uint64_t, std::pair<uint64_t, std::string>> aborted_;  // mesh -> the last epoch that was aborted, why
+  uint64_t term_ = 0;
+  RuntimeUsage usage_;
+  bool stopping_ = false;
+
+  // The executor thread's:
+  std::map<std::string, std::unique_ptr<LoadedModel>> models_;
+  Arena arena_;
+  uint64_t completed_ = 0;
+  std::map<uint64_t, Ack> answers_;  // of the last commands
+
+  std::unique_ptr<Stages> stages_;
+  std::thread executor_;
+};
+
+}  // namespace tp::worker

@@ -1,0 +1,287 @@
+#include "worker/runtime/stages.h"
+
+#include "common/base/status.h"
+
+namespace tp::worker {
+namespace {
+
+constexpr size_t kMaxThreads = 8;
+constexpr int64_t kProgressBytes = 1 << 20;
+
+}  // namespace
+
+Stages::~Stages() {
+  Clear();
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    threads.swap(threads_);
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads) thread.join();
+}
+
+void Stages::Start(Stage stage) {
+  auto entry = std::make_shared<Entry>();
+  entry->stage = std::move(stage);
+  const uint64_t id = entry->stage.stage_id;
+  const auto* receive = std::get_if<StageReceive>(&entry->stage.kind);
+  bool added = false;
+  {
+    const std::lock_guard lock(mutex_);
+    added = entries_.emplace(id, entry).second;
+    if (added && receive == nullptr) {
+      queue_.push_back(entry);
+      if (idle_ < queue_.size() && threads_.size() < kMaxThreads) threads_.emplace_back([this] { Work(); });
+    }
+  }
+  wake_.notify_one();
+  if (!added) {
+    options_.sink->OnStageResult(
+        {.stage_id = id, .status = absl::AlreadyExistsError(absl::StrCat("stage ", id, " is known"))});
+  } else if (receive != nullptr) {
+    options_.sink->OnReceiveWanted(id, receive->transfer_id, receive->size_bytes);
+  }
+}
+
+void Stages::Work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    ++idle_;
+    wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    --idle_;
+    if (stopping_) return;
+    const EntryPtr entry = queue_.front();
+    queue_.pop_front();
+    lock.unlock();
+    RunStage(entry);
+    lock.lock();
+  }
+}
+
+void Stages::RunStage(const EntryPtr& entry) {
+  StageResult result;
+  if (entry->cancelled) {
+    result.status = absl::CancelledError("the stage was dropped");
+  } else if (const auto* listen = std::get_if<StageListen>(&entry->stage.kind)) {
+    result = Listen(entry, *listen);
+  } else if (const auto* connect = std::get_if<StageConnect>(&entry->stage.kind)) {
+    result = Connect(entry, *connect);
+  } else if (const auto* load = std::get_if<StageLoad>(&entry->stage.kind)) {
+    result = Load(entry, *load);
+  }
+  Finish(entry, std::move(result));
+}
+
+StageResult Stages::Listen(const EntryPtr& entry, const StageListen& listen) {
+  StageResult result;
+  absl::StatusOr<std::unique_ptr<Connector>> connector = options_.backend.Listen(listen.rank, listen.size);
+  result.status = connector.status();
+  if (!connector.ok()) return result;
+  std::shared_ptr<Connector> kept = *std::move(connector);
+  result.address = kept->Address();
+  const std::lock_guard lock(mutex_);
+  if (entry->cancelled) {
+    result.status = absl::CancelledError("the stage was dropped");
+    return result;
+  }
+  entry->connector = kept;
+  std::swap(connectors_[{listen.mesh_id, listen.epoch}], kept);  // an older one goes with `kept`
+  return result;
+}
+
+StageResult Stages::Connect(const EntryPtr& entry, const StageConnect& connect) {
+  StageResult result;
+  std::shared_ptr<Connector> connector;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = connectors_.find({connect.mesh_id, connect.epoch});
+    if (it != connectors_.end() && !entry->cancelled) {
+      connector = it->second;
+      entry->connector = connector;
+      connectors_.erase(it);
+    }
+  }
+  if (connector == nullptr) {
+    result.status = absl::FailedPreconditionError(
+        absl::StrCat("mesh ", connect.mesh_id, " epoch ", connect.epoch, ": connect without a listen"));
+    return result;
+  }
+  absl::StatusOr<std::unique_ptr<Communicator>> communicator =
+      connector->Connect(connect.addresses, options_.clock->Now() + connect.timeout * options_.time_scale);
+  result.status = communicator.status();
+  if (!communicator.ok()) return result;
+  const std::lock_guard lock(mutex_);
+  entry->staged.mesh_id = connect.mesh_id;
+  entry->staged.epoch = connect.epoch;
+  entry->staged.communicator = *std::move(communicator);
+  return result;
+}
+
+StageResult Stages::Load(const EntryPtr& entry, const StageLoad& load) {
+  StageResult result;
+  const uint64_t id = entry->stage.stage_id;
+  int64_t reported = 0;
+  const LoadEnvironment environment{options_.files,
+                                    options_.device,
+                                    options_.stream,
+                                    options_.on_device,
+                                    &entry->cancelled,
+                                    [this, id, &reported](int64_t done, int64_t total) {
+                                      if (done < total && done - reported < kProgressBytes) return;
+                                      reported = done;
+                                      options_.sink->OnProgress(id, done, total);
+                                    }};
+  absl::StatusOr<std::unique_ptr<LoadedModel>> model = LoadModel(load, environment);
+  result.status = model.status();
+  if (!model.ok()) return result;
+  result.bytes_read = (*model)->bytes_read;
+  result.parameter_bytes = (*model)->parameter_bytes;
+  const std::lock_guard lock(mutex_);
+  entry->staged.mesh_id = load.mesh_id;
+  entry->staged.epoch = load.epoch;
+  entry->staged.model = *std::move(model);
+  return result;
+}
+
+void Stages::Finish(const EntryPtr& entry, StageResult result) {
+  Staged dropped;  // freed outside the lock
+  {
+    const std::lock_guard lock(mutex_);
+    if (entry->cancelled && result.status.ok()) result.status = absl::CancelledError("the stage was dropped");
+    entry->finished = true;
+    entry->status = result.status;
+    if (!result.status.ok()) std::swap(dropped, entry->staged);
+    if (entry->answered) return;
+    entry->answered = true;
+  }
+  result.stage_id = entry->stage.stage_id;
+  options_.sink->OnStageResult(std::move(result));
+}
+
+void Stages::Cancel(const EntryPtr& entry) {
+  std::shared_ptr<Connector> connector;
+  Staged dropped;
+  bool finished = false;
+  {
+    const std::lock_guard lock(mutex_);
+    entry->cancelled = true;
+    connector = entry->connector;
+    finished = entry->finished;
+    if (finished) std::swap(dropped, entry->staged);
+    for (auto it = connectors_.begin(); it != connectors_.end();) {
+      it = it->second == connector ? connectors_.erase(it) : std::next(it);
+    }
+  }
+  if (connector != nullptr && !finished) connector->Abort();
+}
+
+void Stages::Drop(uint64_t id) {
+  EntryPtr entry;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = entries_.find(id);
+    if (it == entries_.end()) return;
+    entry = it->second;
+    entries_.erase(it);
+  }
+  Cancel(entry);
+  if (std::holds_alternative<StageReceive>(entry->stage.kind)) {
+    Finish(entry, {.stage_id = id, .status = absl::CancelledError("the stage was dropped")});
+  }
+}
+
+void Stages::Clear() {
+  std::vector<EntryPtr> entries;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, entry] : entries_) {
+      entry->answered = true;  // no result
+      entries.push_back(entry);
+    }
+    entries_.clear();
+    queue_.clear();
+  }
+  for (const EntryPtr& entry : entries) Cancel(entry);
+}
+
+void Stages::Receive(uint64_t id, std::string bytes, bool last, absl::Status status) {
+  EntryPtr entry;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = entries_.find(id);
+    if (it == entries_.end() || it->second->finished) return;
+    const auto* receive = std::get_if<StageReceive>(&it->second->stage.kind);
+    if (receive == nullptr) return;
+    entry = it->second;
+    entry->bytes += bytes;
+    const auto size = static_cast<int64_t>(entry->bytes.size());
+    if (status.ok() && (size > receive->size_bytes || (last && size != receive->size_bytes))) {
+      status = absl::InvalidArgumentError(
+          absl::StrCat("transfer ", receive->transfer_id, ": expected ", receive->size_bytes, " bytes, got ", size));
+    }
+    if (!status.ok()) entry->bytes = {};
+    if (status.ok() && !last) return;
+  }
+  Finish(entry, {.stage_id = id, .status = std::move(status)});
+}
+
+void Stages::AbortEpoch(uint64_t mesh_id, uint64_t epoch, const std::string& reason) {
+  std::vector<std::shared_ptr<Connector>> connectors;
+  std::vector<std::shared_ptr<Communicator>> communicators;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, entry] : entries_) {
+      const auto* connect = std::get_if<StageConnect>(&entry->stage.kind);
+      if (connect == nullptr || connect->mesh_id != mesh_id || connect->epoch != epoch) continue;
+      if (entry->connector != nullptr && !entry->finished) connectors.push_back(entry->connector);
+      if (entry->staged.communicator != nullptr) communicators.push_back(entry->staged.communicator);
+    }
+    const auto it = connectors_.find({mesh_id, epoch});
+    if (it != connectors_.end()) {
+      connectors.push_back(it->second);
+      connectors_.erase(it);
+    }
+  }
+  for (const auto& connector : connectors) connector->Abort();
+  for (const auto& communicator : communicators) communicator->Abort(reason);
+}
+
+absl::Status Stages::CheckFinished(const std::vector<uint64_t>& ids) const {
+  const std::lock_guard lock(mutex_);
+  for (uint64_t id : ids) {
+    const auto it = entries_.find(id);
+    if (it == entries_.end()) return absl::FailedPreconditionError(absl::StrCat("stage ", id, " is unknown"));
+    if (!it->second->finished) return absl::FailedPreconditionError(absl::StrCat("stage ", id, " is under way"));
+    if (!it->second->status.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("stage ", id, " failed: ", std::string(it->second->status.message())));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Staged> Stages::Take(uint64_t id) {
+  TP_RETURN_IF_ERROR(CheckFinished({id}));
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return absl::FailedPreconditionError(absl::StrCat("stage ", id, " is unknown"));
+  Staged staged = std::move(it->second->staged);
+  if (!std::holds_alternative<StageReceive>(it->second->stage.kind)) entries_.erase(it);
+  return staged;
+}
+
+absl::StatusOr<std::string> Stages::TakeBytes(uint64_t id) {
+  TP_RETURN_IF_ERROR(CheckFinished({id}));
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(id);
+  if (it == entries_.end() || !std::holds_alternative<StageReceive>(it->second->stage.kind)) {
+    return absl::FailedPreconditionError(absl::StrCat("stage ", id, " is no receive"));
+  }
+  std::string bytes = std::move(it->second->bytes);
+  entries_.erase(it);
+  return bytes;
+}
+
+}  // namespace tp::worker
