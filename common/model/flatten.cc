@@ -12,7 +12,7 @@
 namespace tp {
 namespace {
 
-constexpr size_t kMostNodes = 1 << 20;  // shared modules can multiply: a small definition must not fill the memory
+constexpr size_t kMostNodes = 1 << 17;  // shared modules can multiply: a small definition must not fill the memory
 
 absl::Status Wrong(const std::string& field, const std::string& text) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", text));
