@@ -1,0 +1,45 @@
+#include "common/rpc/channel.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace tp {
+
+std::shared_ptr<grpc::Channel> CreateChannel(const std::string& target, const ChannelOptions& options) {
+  grpc::ChannelArguments arguments;
+  const int keepalive_ms = static_cast<int>(absl::ToInt64Milliseconds(options.keepalive));
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive_ms);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive_ms);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  arguments.SetMaxReceiveMessageSize(options.max_receive_bytes);
+  return grpc::CreateCustomChannel(target, MakeChannelCredentials(), arguments);
+}
+
+absl::Status ValidateHostPort(const std::string& address) {
+  size_t colon = address.rfind(':');
+  int port = -1;
+  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 ||
+      port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("'", address, "' is not HOST:PORT"));
+  }
+  return absl::OkStatus();
+}
+
+bool IsLoopback(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host == "localhost" || host == "[::1]" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials() { return grpc::InsecureChannelCredentials(); }
+std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials() { return grpc::InsecureServerCredentials(); }
+
+}  // namespace tp

@@ -1,0 +1,35 @@
+// Channels to a Tensorplane server: keepalive, message limits, reconnecting with backoff, a connection of their own.
+// Example: auto stub = v1::CoordinatorService::NewStub(CreateChannel("127.0.0.1:7050"));
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace tp {
+
+struct ChannelOptions {
+  absl::Duration keepalive = absl::Seconds(2);  // between pings, and for each answer
+  int max_receive_bytes = 256 << 20;            // a worker's program, a long description
+};
+
+// The channel has its own connection: two channels to one server never share one. Does not block; connects when used.
+// Proxies of the environment are not used.
+std::shared_ptr<grpc::Channel> CreateChannel(const std::string& target, const ChannelOptions& options = {});
+
+// "HOST:PORT" with a port in 0..65535. INVALID_ARGUMENT with the text otherwise.
+absl::Status ValidateHostPort(const std::string& address);
+// 127.x.x.x, ::1 or localhost.
+bool IsLoopback(const std::string& address);
+
+// Plain text: the one place that chooses credentials.
+std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials();
+std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials();
+
+}  // namespace tp

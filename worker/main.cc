@@ -1,0 +1,110 @@
+// tp-worker: reads flags, opens the device, wires, waits for a signal.
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+#include "common/proto_convert/model.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/server.h"
+#include "worker/collective/gloo/gloo_backend.h"
+#include "worker/device/cpu/cpu_device.h"
+#include "worker/rpc/worker_agent.h"
+
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "tp-worker: %s\n", status.ToString().c_str());
+  return 1;
+}
+
+std::string DefaultId() {
+  char host[256] = "worker";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(std::string(host).substr(0, 100), "-", getpid());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  tp::worker::WorkerAgentOptions options;
+  options.version = TP_VERSION;
+  options.id = DefaultId();
+  options.collective_host = "127.0.0.1";
+  std::string device_name = "cpu", log_level = "info", listen_host = "127.0.0.1";
+  int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  int port = 0;
+  CLI::App app("A Tensorplane worker");
+  app.set_version_flag("--version", TP_VERSION);
+  app.add_option("--server", options.server, "HOST:PORT of the coordinator")->required();
+  app.add_option("--id", options.id, "Name in the cluster")->capture_default_str();
+  app.add_option("--device", device_name, "cpu or cuda:N")->capture_default_str();
+  app.add_option("--model-root", options.runtime.model_root, "Weights must lie under it; none = no weights from files");
+  app.add_option("--threads", threads, "Threads of the device")->check(CLI::Range(1, 1024))->capture_default_str();
+  app.add_option("--collective-host", options.collective_host, "Address where other workers reach this one")
+      ->capture_default_str();
+  app.add_option("--memory-limit", options.memory_limit_bytes, "Bytes that it may use; 0 = no limit")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--port", port, "Port of health and reflection, on loopback; 0 = any")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app.add_option("--time-scale", options.runtime.time_scale, "Multiplies every time limit")
+      ->check(CLI::Range(0.1, 1000.0))
+      ->capture_default_str();
+  app.add_option("--log-level", log_level, "debug, info, warning or error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  tp::InitLog("tp-worker", log_level == "debug"     ? tp::LogLevel::kDebug
+                           : log_level == "warning" ? tp::LogLevel::kWarning
+                           : log_level == "error"   ? tp::LogLevel::kError
+                                                    : tp::LogLevel::kInfo);
+  if (absl::Status valid = tp::ValidateHostPort(options.server); !valid.ok()) return Fail(valid);
+  if (absl::Status valid = tp::ValidateModelName(options.id, "--id"); !valid.ok()) return Fail(valid);
+  if (device_name.rfind("cuda", 0) == 0) {
+    return Fail(absl::UnimplementedError(
+        absl::StrCat("--device ", device_name, ": this build has no CUDA backend; use --device cpu")));
+  }
+  if (device_name != "cpu") {
+    return Fail(absl::InvalidArgumentError(absl::StrCat("--device ", device_name, ": must be cpu or cuda:N")));
+  }
+
+  // Before any thread starts, so that only this thread gets the signals.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  auto device = tp::worker::CreateCpuDevice({threads, options.memory_limit_bytes});
+  if (!device.ok()) return Fail(device.status());
+  auto backend = tp::worker::CreateGlooBackend(options.collective_host);
+  if (!backend.ok()) return Fail(backend.status());
+  auto server = tp::RpcServer::Start(absl::StrCat(listen_host, ":", port), {});
+  if (!server.ok()) return Fail(server.status());
+  (*server)->SetServing(true);
+
+  tp::RealClock clock;
+  tp::worker::WorkerAgent agent(options, *std::move(device), *std::move(backend), &clock);
+  tp::Log(tp::LogLevel::kInfo, absl::StrCat("worker ", options.id, " dials ", options.server, "; health at ",
+                                            listen_host, ":", (*server)->port()));
+  std::thread thread([&] { agent.Run(); });
+  int signal_number = 0;
+  sigwait(&signals, &signal_number);
+  tp::Log(tp::LogLevel::kInfo, absl::StrCat("stops: ", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"));
+  agent.Stop();
+  thread.join();
+  return 0;
+}

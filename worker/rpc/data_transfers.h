@@ -1,0 +1,53 @@
+// DataTransfers: the data streams of one session, each on a thread of its own: uploads of results, downloads of inputs.
+// Example: transfers.Upload(transfer_id, std::move(blocks));
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "tp/v1/worker.grpc.pb.h"
+
+namespace tp::worker {
+
+// Thread-safe.
+class DataTransfers {
+ public:
+  // Bytes of a download in order; the last call has `last`, or a failed status.
+  using OnBytes = std::function<void(std::string bytes, bool last, absl::Status status)>;
+
+  // `hello`: worker and incarnation of the session.
+  DataTransfers(std::shared_ptr<grpc::Channel> channel, v1::DataHello hello);
+  ~DataTransfers() { Stop(); }
+  // Sends blocks one after the other; as slowly as the coordinator reads.
+  void Upload(uint64_t transfer_id, std::vector<std::string> blocks);
+  void Download(uint64_t transfer_id, int64_t size_bytes, OnBytes on_bytes);
+  // Cancels all and waits for their threads. Later transfers are dropped.
+  void Stop();
+
+ private:
+  struct Transfer {
+    grpc::ClientContext context;
+    std::atomic<bool> done{false};
+    std::thread thread;
+  };
+  void Start(std::function<void(grpc::ClientContext*)> work);
+  absl::Status Send(grpc::ClientContext* context, uint64_t transfer_id, const std::vector<std::string>& blocks);
+  absl::Status Receive(grpc::ClientContext* context, uint64_t transfer_id, int64_t size_bytes, const OnBytes& on_bytes);
+
+  const std::unique_ptr<v1::WorkerService::Stub> stub_;
+  const v1::DataHello hello_;
+  absl::Mutex mutex_;
+  std::list<std::unique_ptr<Transfer>> transfers_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tp::worker

@@ -1,0 +1,61 @@
+// WorkerAgent: a worker as a member of a cluster: its runtime, and sessions one after the other for as long as it runs.
+// Example:
+//   WorkerAgent agent(options, std::move(device), std::move(backend), &clock);
+//   std::thread thread([&] { agent.Run(); });  ...  agent.Stop();  thread.join();
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/rpc/session.h"
+
+namespace tp::worker {
+
+struct WorkerAgentOptions {
+  std::string server;  // HOST:PORT of the coordinator
+  std::string id;
+  std::string version;
+  std::string collective_host;
+  int64_t memory_limit_bytes = 0;
+  WorkerRuntimeOptions runtime;
+};
+
+class WorkerAgent : public RuntimeSink {
+ public:
+  WorkerAgent(WorkerAgentOptions options, std::unique_ptr<Device> device, std::unique_ptr<CollectiveBackend> backend,
+              const Clock* clock);
+  ~WorkerAgent() override;
+
+  // Joins, serves, and joins anew with backoff whenever a session ends. Returns after Stop().
+  void Run();
+  // Leaves cleanly. Thread-safe.
+  void Stop();
+
+  // --- RuntimeSink
+  void OnAck(Ack ack) override;
+  void OnStageResult(StageResult result) override;
+  void OnProgress(uint64_t stage_id, int64_t done_bytes, int64_t total_bytes) override;
+  void OnResultData(uint64_t transfer_id, std::vector<std::string> blocks) override;
+  void OnReceiveWanted(uint64_t stage_id, uint64_t transfer_id, int64_t size_bytes) override;
+
+ private:
+  // The session that is a member now, if any.
+  std::shared_ptr<WorkerSession> Member();
+  void SetMember(std::shared_ptr<WorkerSession> session);
+  absl::Status RunSession();
+
+  const WorkerAgentOptions options_;
+  const std::string device_text_;
+  const bool widens_bf16_;
+  const Clock* const clock_;
+  const WorkerChannels channels_;
+  std::unique_ptr<WorkerRuntime> runtime_;
+  absl::Mutex mutex_;
+  std::shared_ptr<WorkerSession> session_ ABSL_GUARDED_BY(mutex_);  // that runs
+  std::shared_ptr<WorkerSession> member_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tp::worker
