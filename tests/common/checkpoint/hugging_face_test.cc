@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -24,6 +25,7 @@ class HuggingFace : public ::testing::Test {
   void SetUp() override {
     folder_ = ::testing::TempDir() + std::to_string(getpid()) + "_" +
               ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::replace(folder_.begin() + ::testing::TempDir().size(), folder_.end(), '/', '_');  // parametrised tests
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
     config_ = {{"architectures", "[\"LlamaForCausalLM\"]"},
@@ -299,8 +301,6 @@ struct BadField {
 class HuggingFaceField : public HuggingFace, public ::testing::WithParamInterface<BadField> {};
 
 TEST_P(HuggingFaceField, IsRefusedByName) {
-  folder_ = ::testing::TempDir() + std::to_string(getpid()) + "_" + GetParam().name;
-  std::filesystem::create_directories(folder_);
   config_[GetParam().field] = GetParam().value;
   ExpectRefused(WriteAndImport().status(), GetParam().code,
                 {folder_ + "/config.json", GetParam().field, GetParam().message});

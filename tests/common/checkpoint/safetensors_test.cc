@@ -15,7 +15,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string TempPath(const std::string& name) { return ::testing::TempDir() + std::to_string(getpid()) + "_" + name; }
+// A folder of this process, removed at its end.
+const std::string& Folder() {
+  struct Owner {
+    std::string path = ::testing::TempDir() + std::to_string(getpid()) + "_safetensors";
+    Owner() { std::filesystem::create_directories(path); }
+    ~Owner() { std::filesystem::remove_all(path); }
+  };
+  static Owner owner;
+  return owner.path;
+}
+
+std::string TempPath(const std::string& name) { return Folder() + "/" + name; }
 
 std::string Length(uint64_t size) {
   std::string bytes;
