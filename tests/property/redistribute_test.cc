@@ -18,6 +18,13 @@ constexpr DType kDType = DType::kF32;
 // Terms are multiples of it, so that every division by group sizes (at most two, of at most 4 ranks) is exact.
 constexpr int64_t kUnit = 144;
 
+// Sanitizers make everything some ten times slower: fewer samples there.
+#ifdef TP_SANITIZE
+constexpr size_t kSamples = 1;
+#else
+constexpr size_t kSamples = 6;
+#endif
+
 using Indices = std::vector<int64_t>;
 
 // The positions of 0..n-1 for which position / ceil(n / k) == r.
@@ -383,7 +390,7 @@ TEST_P(RedistributePropertyTest, EveryPlanGivesWhatSlicingTheGlobalTensorGives) 
       }
     }
     // Every pair of layouts; every shape on one axis and in rank 1, else some shapes of each pair.
-    const size_t wanted = mesh.axis_count() == 1 || rank == 1 ? shapes.size() : 8;
+    const size_t wanted = mesh.axis_count() == 1 || rank == 1 ? shapes.size() : kSamples;
     for (const Placements& from : layouts) {
       for (const Placements& to : layouts) {
         if (wanted < shapes.size()) std::shuffle(shapes.begin(), shapes.end(), random);
@@ -405,7 +412,7 @@ TEST(RedistributeSampleTest, ThreeDimsOnThreeAxes) {
   const std::vector<Placements> layouts = LayoutsOf(mesh, 3);
   std::uniform_int_distribution<size_t> any(0, layouts.size() - 1);
   std::uniform_int_distribution<int64_t> size(0, 5);
-  for (int i = 0; i < 60; ++i) {
+  for (size_t i = 0; i < 10 * kSamples; ++i) {
     CheckPlan(mesh, {size(random), size(random), size(random)}, layouts[any(random)], layouts[any(random)], random);
     if (HasFatalFailure() || HasNonfatalFailure()) return;
   }
@@ -417,7 +424,7 @@ TEST(RedistributeSampleTest, GroupsInsideOfTwoAxes) {
   const std::vector<Placements> layouts = LayoutsOf(mesh, 2);
   std::uniform_int_distribution<size_t> any(0, layouts.size() - 1);
   std::uniform_int_distribution<int64_t> size(0, 9);
-  for (int i = 0; i < 600; ++i) {
+  for (size_t i = 0; i < 100 * kSamples; ++i) {
     CheckPlan(mesh, {size(random), size(random)}, layouts[any(random)], layouts[any(random)], random);
     if (HasFatalFailure() || HasNonfatalFailure()) return;
   }
