@@ -35,7 +35,7 @@ absl::Status LocalDown(const GlobalOptions& globals, const LocalOptions& options
 std::string DefaultDir();
 
 // --- Files.
-struct ImportOptions {
+struct ImportCommandOptions {
   std::string dir;
   int tp = 1;
   std::string plan = "standard";
@@ -44,7 +44,7 @@ struct ImportOptions {
   std::string compute_dtype;  // "" = unset
   std::string out;
 };
-absl::Status Import(const GlobalOptions& globals, const ImportOptions& options);
+absl::Status Import(const GlobalOptions& globals, const ImportCommandOptions& options);
 
 struct ExplainOptions {
   std::string file;

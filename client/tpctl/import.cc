@@ -2,18 +2,18 @@
 #include <cstdio>
 
 #include "client/tpctl/commands.h"
-#include "client/tpctl/files.h"
 #include "common/base/status.h"
+#include "common/checkpoint/file.h"
 #include "common/checkpoint/hugging_face.h"
 #include "common/proto_convert/submission_file.h"
 
 namespace tp::client {
 
-absl::Status Import(const GlobalOptions&, const ImportOptions& options) {
+absl::Status Import(const GlobalOptions&, const ImportCommandOptions& options) {
   if (options.plan == "auto") return absl::UnimplementedError("--plan auto is not built yet; --plan standard is");
   if (options.sequence_parallel) return absl::UnimplementedError("--sequence-parallel is not built yet");
   if (options.memory_limit != 0) return absl::UnimplementedError("--memory-limit is not built yet");
-  HuggingFaceOptions import{.tp = options.tp};
+  ImportOptions import{.degree = options.tp};
   if (!options.compute_dtype.empty()) {
     TP_ASSIGN_OR_RETURN(import.compute_dtype, ParseDType(options.compute_dtype));
   }
@@ -21,7 +21,7 @@ absl::Status Import(const GlobalOptions&, const ImportOptions& options) {
   const std::string out = options.out.empty() ? "-.textproto" : options.out;
   TP_ASSIGN_OR_RETURN(SubmissionFormat format, SubmissionFormatOf(out));
   const std::string bytes = SerializeSubmission(submission, format);
-  if (!options.out.empty()) return WriteFile(options.out, bytes);
+  if (!options.out.empty()) return WriteFileAtomically(options.out, {bytes});
   std::fwrite(bytes.data(), 1, bytes.size(), stdout);
   return absl::OkStatus();
 }

@@ -5,9 +5,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/tpctl/commands.h"
-#include "client/tpctl/files.h"
 #include "client/tpctl/render.h"
 #include "common/base/status.h"
+#include "common/checkpoint/file.h"
 
 namespace tp::client {
 
@@ -15,7 +15,7 @@ absl::StatusOr<std::string> ServerAddress(const GlobalOptions& globals) {
   if (!globals.server.empty()) return globals.server;
   if (const char* variable = std::getenv("TPCTL_SERVER"); variable != nullptr && *variable != '\0')
     return std::string(variable);
-  absl::StatusOr<std::string> endpoint = ReadFile(DefaultDir() + "/endpoint");
+  absl::StatusOr<std::string> endpoint = ReadWholeFile(DefaultDir() + "/endpoint", 1 << 10);
   if (!endpoint.ok())
     return absl::FailedPreconditionError(absl::StrCat(
         "no coordinator is named: give --server HOST:PORT, set TPCTL_SERVER, or start one with `tpctl local up` (",

@@ -13,10 +13,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/tpctl/commands.h"
-#include "client/tpctl/files.h"
 #include "client/tpctl/local_process.h"
 #include "client/tpctl/progress.h"
 #include "common/base/status.h"
+#include "common/checkpoint/file.h"
 
 namespace tp::client {
 namespace {
@@ -39,7 +39,7 @@ absl::StatusOr<std::string> ProgramPath(const std::string& name) {
 
 // The last lines of a log, for messages.
 std::string Tail(const std::string& log) {
-  const absl::StatusOr<std::string> text = ReadFile(log);
+  const absl::StatusOr<std::string> text = ReadWholeFile(log, int64_t{1} << 30);
   if (!text.ok()) return "";
   std::vector<std::string> lines = absl::StrSplit(*text, '\n', absl::SkipEmpty());
   if (lines.size() > 3) lines.erase(lines.begin(), lines.end() - 3);
@@ -82,7 +82,7 @@ absl::Status StartCluster(const LocalOptions& options, const std::string& dir, s
   TP_RETURN_IF_ERROR(WriteProcesses(dir + "/processes", *processes));
   std::string endpoint;
   TP_RETURN_IF_ERROR(WaitFor(*processes, dir, "the coordinator did not serve", [&]() -> absl::StatusOr<bool> {
-    const absl::StatusOr<std::string> text = ReadFile(endpoint_file);
+    const absl::StatusOr<std::string> text = ReadWholeFile(endpoint_file, int64_t{1} << 30);
     if (text.ok()) endpoint = std::string(absl::StripAsciiWhitespace(*text));
     return !endpoint.empty();
   }));
@@ -138,7 +138,7 @@ absl::Status LocalUp(const GlobalOptions& globals, const LocalOptions& options) 
     fs::remove(dir + "/processes", error);
     return status;
   }
-  TP_ASSIGN_OR_RETURN(std::string endpoint, ReadFile(dir + "/endpoint"));
+  TP_ASSIGN_OR_RETURN(std::string endpoint, ReadWholeFile(dir + "/endpoint", int64_t{1} << 30));
   endpoint = std::string(absl::StripAsciiWhitespace(endpoint));
   if (globals.json())
     std::fprintf(stdout, "{\n  \"endpoint\": \"%s\",\n  \"dir\": \"%s\",\n  \"workers\": %d\n}\n", endpoint.c_str(),

@@ -5,25 +5,26 @@
 #include <spawn.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "client/tpctl/files.h"
 #include "common/base/status.h"
+#include "common/checkpoint/file.h"
 
 namespace tp::client {
 namespace {
 
 // Field 22 of /proc/PID/stat; 0 where there is no such process or it is a zombie.
 uint64_t StartTimeOf(pid_t pid) {
-  absl::StatusOr<std::string> stat = ReadFile(absl::StrCat("/proc/", pid, "/stat"));
-  if (!stat.ok()) return 0;
-  const size_t close = stat->rfind(')');
+  std::string stat;
+  std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/stat")), stat);
+  const size_t close = stat.rfind(')');
   if (close == std::string::npos) return 0;
-  const std::vector<std::string> fields = absl::StrSplit(stat->substr(close + 1), ' ', absl::SkipEmpty());
+  const std::vector<std::string> fields = absl::StrSplit(stat.substr(close + 1), ' ', absl::SkipEmpty());
   uint64_t time = 0;
   if (fields.size() < 20 || fields[0] == "Z" || !absl::SimpleAtoi(fields[19], &time)) return 0;
   return time;
@@ -79,12 +80,12 @@ absl::Status WriteProcesses(const std::string& file, const std::vector<LocalProc
   std::string text;
   for (const LocalProcess& process : processes)
     absl::StrAppend(&text, process.pid, " ", process.start_time, " ", process.name, "\n");
-  return WriteFile(file, text);
+  return WriteFileAtomically(file, {text});
 }
 
 std::vector<LocalProcess> ReadProcesses(const std::string& file) {
   std::vector<LocalProcess> processes;
-  const absl::StatusOr<std::string> text = ReadFile(file);
+  const absl::StatusOr<std::string> text = ReadWholeFile(file, 1 << 20);
   if (!text.ok()) return processes;
   for (absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
     const std::vector<std::string> fields = absl::StrSplit(line, ' ');

@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
   sub = command(local, "down", "Stops them", [&] { return LocalDown(globals, down); });
   sub->add_option("--dir", down.dir, "Folder that `local up` was given");
 
-  ImportOptions import;
+  ImportCommandOptions import;
   sub = command(&app, "import", "Turns a Hugging Face folder into a submission file (offline)",
                 [&] { return Import(globals, import); });
   sub->add_option("DIR", import.dir, "Folder with config.json and safetensors")->required();

@@ -5,16 +5,16 @@
 #include <thread>
 
 #include "client/tpctl/commands.h"
-#include "client/tpctl/files.h"
 #include "client/tpctl/progress.h"
 #include "client/tpctl/render.h"
 #include "common/base/status.h"
+#include "common/checkpoint/file.h"
 #include "common/proto_convert/submission_file.h"
 
 namespace tp::client {
 absl::StatusOr<Submission> ReadSubmission(const std::string& file, const std::string& mesh) {
   TP_ASSIGN_OR_RETURN(SubmissionFormat format, SubmissionFormatOf(file));
-  TP_ASSIGN_OR_RETURN(std::string bytes, ReadFile(file));
+  TP_ASSIGN_OR_RETURN(std::string bytes, ReadWholeFile(file, kMaxSubmissionBytes));
   absl::StatusOr<Submission> parsed = ParseSubmission(bytes, format);
   if (!parsed.ok()) return Annotate(parsed.status(), file);
   Submission submission = *std::move(parsed);

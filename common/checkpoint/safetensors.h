@@ -72,6 +72,9 @@ class SafetensorsFile {
   SafetensorsHeader header_;
 };
 
+// All tensors of a small file, by name. Errors of Open and ReadTensor.
+absl::StatusOr<std::map<std::string, HostTensor>> ReadSafetensors(const std::string& path);
+
 // Writes tensors to `path`, by way of a file next to it that is renamed at the end, so that a reader never sees half of
 // it. INVALID_ARGUMENT for bytes that do not fit a shape and for a name that is "__metadata__" or not UTF-8;
 // UNAVAILABLE for I/O.

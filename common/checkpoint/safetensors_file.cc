@@ -66,6 +66,15 @@ absl::StatusOr<HostTensor> SafetensorsFile::ReadTensor(const std::string& name) 
   return tensor;
 }
 
+absl::StatusOr<std::map<std::string, HostTensor>> ReadSafetensors(const std::string& path) {
+  TP_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
+  std::map<std::string, HostTensor> tensors;
+  for (const SafetensorsTensor& tensor : file.header().tensors) {
+    TP_ASSIGN_OR_RETURN(tensors[tensor.name], file.ReadTensor(tensor.name));
+  }
+  return tensors;
+}
+
 absl::Status WriteSafetensors(const std::string& path, const std::map<std::string, HostTensor>& tensors) {
   // Large items first, so that every tensor is aligned to its item size.
   std::vector<const std::pair<const std::string, HostTensor>*> order;

@@ -45,39 +45,42 @@ TEST_P(Submissions, EqualNumpyAndWhatExplainPredicts) {
 
   auto reference = ReadSafetensors(Source(absl::StrCat("deploy/demo/", name, ".reference.safetensors")));
   ASSERT_TRUE(reference.ok()) << reference.status();
-  TemporaryFolder folder;
-  const std::string out = folder.path() + "/out.safetensors";
-  std::vector<std::string> words = {"forward", model, "--output", out, "--output-format", "json"};
-  std::vector<std::string> explain = {"explain", file, "--mesh", mesh, "--output-format", "json"};
-  // Inputs go in as .npy files; explain is asked for their shapes.
   const nlohmann::json description = cluster_->Tpctl({"describe", model, "--output-format", "json"}).json();
-  for (const auto& input : description["inputs"]) {
-    const std::string input_name = input["name"];
-    ASSERT_TRUE(reference->count(input_name)) << input_name;
-    const HostTensor& tensor = reference->at(input_name);
-    const std::string npy = absl::StrCat(folder.path(), "/", input_name, ".npy");
-    ASSERT_TRUE(WriteNpy(npy, tensor).ok());
-    words.insert(words.end(), {"--input", absl::StrCat(input_name, "=", npy)});
-    std::string shape;
-    for (int64_t size : tensor.shape) absl::StrAppend(&shape, shape.empty() ? "" : "x", size);
-    explain.insert(explain.end(), {"--shape", absl::StrCat(input_name, "=", shape)});
+  for (int i = 0; i < 3; ++i) {  // batches of several rows, one row, and none
+    const std::string suffix = absl::StrCat("_", i);
+    TemporaryFolder folder;
+    const std::string out = folder.path() + "/out.safetensors";
+    std::vector<std::string> words = {"forward", model, "--output", out, "--output-format", "json"};
+    std::vector<std::string> explain = {"explain", file, "--mesh", mesh, "--output-format", "json"};
+    // Inputs go in as .npy files; explain is asked for their shapes.
+    for (const auto& input : description["inputs"]) {
+      const std::string input_name = input["name"];
+      ASSERT_TRUE(reference->count(input_name + suffix)) << input_name;
+      const HostTensor& tensor = reference->at(input_name + suffix);
+      const std::string npy = absl::StrCat(folder.path(), "/", input_name, ".npy");
+      ASSERT_TRUE(WriteNpy(npy, tensor).ok());
+      words.insert(words.end(), {"--input", absl::StrCat(input_name, "=", npy)});
+      std::string shape;
+      for (int64_t size : tensor.shape) absl::StrAppend(&shape, shape.empty() ? "" : "x", size);
+      explain.insert(explain.end(), {"--shape", absl::StrCat(input_name, "=", shape)});
+    }
+    const CommandResult result = cluster_->Tpctl(words);
+    ASSERT_EQ(result.code, 0) << result.err;
+    auto outputs = ReadSafetensors(out);
+    ASSERT_TRUE(outputs.ok());
+    ASSERT_FALSE(outputs->empty());
+    for (const auto& [output, tensor] : *outputs) {
+      ASSERT_TRUE(reference->count(output + suffix)) << output;
+      ASSERT_EQ(tensor.shape, reference->at(output + suffix).shape) << output;
+      EXPECT_LE(LargestDifference(tensor, reference->at(output + suffix)), 1e-5) << output;
+    }
+    const nlohmann::json predicted = cluster_->Tpctl(explain).json()["collectives"];
+    const nlohmann::json counted = result.json()["collectives"];
+    ASSERT_EQ(predicted.size(), counted.size());
+    for (size_t j = 0; j < predicted.size(); ++j)
+      for (const char* field : {"module", "op", "axis", "bytes"}) EXPECT_EQ(predicted[j][field], counted[j][field]);
+    EXPECT_EQ(counted.empty(), tp == 1);
   }
-  const CommandResult result = cluster_->Tpctl(words);
-  ASSERT_EQ(result.code, 0) << result.err;
-  auto outputs = ReadSafetensors(out);
-  ASSERT_TRUE(outputs.ok());
-  ASSERT_FALSE(outputs->empty());
-  for (const auto& [output, tensor] : *outputs) {
-    ASSERT_TRUE(reference->count(output)) << output;
-    ASSERT_EQ(tensor.shape, reference->at(output).shape) << output;
-    EXPECT_LE(LargestDifference(tensor, reference->at(output)), 1e-5) << output;
-  }
-  const nlohmann::json predicted = cluster_->Tpctl(explain).json()["collectives"],
-                       counted = result.json()["collectives"];
-  ASSERT_EQ(predicted.size(), counted.size());
-  for (size_t i = 0; i < predicted.size(); ++i)
-    for (const char* field : {"module", "op", "axis", "bytes"}) EXPECT_EQ(predicted[i][field], counted[i][field]);
-  EXPECT_EQ(counted.empty(), tp == 1);
   EXPECT_EQ(cluster_->Tpctl({"delete", model}).code, 0);
 }
 

@@ -5,12 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/layout/spec.h"
 #include "common/program/command.h"
 #include "common/proto_convert/layout.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/chunk.h"
 #include "common/rpc/status.h"
 #include "tp/v1/coordinator.grpc.pb.h"
 
@@ -73,12 +73,7 @@ absl::StatusOr<ModelDescription> ToDescription(const v1::GetModelResponse& proto
 template <typename Write>
 bool WriteChunks(uint32_t index, const std::string& bytes, const Write& write) {
   for (size_t offset = 0; offset < bytes.size(); offset += kChunkBytes) {
-    v1::Chunk chunk;
-    chunk.set_index(index);
-    chunk.set_offset(offset);
-    chunk.set_data(bytes.substr(offset, kChunkBytes));
-    chunk.set_crc32(Crc32(chunk.data()));
-    if (!write(std::move(chunk))) return false;
+    if (!write(MakeChunk(index, bytes, offset))) return false;
   }
   return true;
 }
@@ -111,7 +106,7 @@ class Assembler {
 
   absl::Status Add(const v1::Chunk& chunk) {
     if (chunk.index() >= blocks_.size()) return absl::InternalError("a chunk names no block");
-    if (Crc32(chunk.data()) != chunk.crc32()) return absl::DataLossError("a chunk of the answer has a wrong checksum");
+    TP_RETURN_IF_ERROR(CheckChunk(chunk));
     Block& block = blocks_[chunk.index()];
     if (chunk.offset() != block.bytes.size()) return absl::InternalError("the answer's chunks are out of order");
     block.bytes += chunk.data();
