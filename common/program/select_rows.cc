@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/program/builder.h"
 #include "common/program/trim.h"
 
 namespace tp {
@@ -92,25 +93,11 @@ absl::StatusOr<ForwardProgram> MakeStepProgram(const ForwardProgram& program, co
     instructions.push_back(std::move(instruction));
     if (maker[value] == static_cast<int>(i)) instructions.push_back(select);
   }
-  int current = step.outputs[0].value == value ? selected : step.outputs[0].value;
-  const DTensorSpec spec = step.values[current].spec;
-  const Placements everywhere(static_cast<size_t>(step.mesh.axis_count()));
-  const Shape nominal{1, 64, spec.shape.back().IsConstant() ? spec.shape.back().constant() : 64};
-  TP_ASSIGN_OR_RETURN(const RedistributePlan plan,
-                      PlanRedistribute(step.mesh, spec.dtype, nominal, spec.placements, everywhere));
-  for (const RedistributeStep& part : plan.steps) {
-    const int next = static_cast<int>(step.values.size());
-    step.values.push_back({step.values[current].name, {spec.dtype, spec.shape, part.to}});
-    const std::string change =
-        step.mesh.axis_count() == 1
-            ? absl::StrCat(PlacementText(part.from[0]), " -> ", PlacementText(part.to[0]))
-            : absl::StrCat(PlacementsText(step.mesh, part.from), " -> ", PlacementsText(step.mesh, part.to));
-    instructions.push_back(
-        {"redistribute", {current}, {next}, {}, "", absl::StrCat("logits for sampling: ", change), part});
-    current = next;
-  }
   step.instructions = std::move(instructions);
-  step.outputs[0].value = current;
+  const int made = step.outputs[0].value == value ? selected : step.outputs[0].value;
+  const Placements everywhere(static_cast<size_t>(step.mesh.axis_count()));
+  ProgramBuilder builder(&step);
+  TP_ASSIGN_OR_RETURN(step.outputs[0].value, builder.Move(made, everywhere, "", "logits for sampling"));
   return TrimProgram(step);
 }
 

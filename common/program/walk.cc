@@ -8,12 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/program/builder.h"
 #include "common/sharding/rules.h"
 
 namespace tp {
 namespace {
 
-constexpr int64_t kNominal = 64;        // size of every symbol where costs are compared
 constexpr int64_t kStateWeight = 1000;  // moving a state costs that many times its bytes, so that states stay in place
 
 // Where a value of the flat model is now. A pending bias belongs to a product that is still a sum over ranks: it is
@@ -36,16 +36,6 @@ class Walk {
   absl::StatusOr<WalkResult> Run();
 
  private:
-  const Placements& PlacementsOf(int value) const { return program_.values[value].spec.placements; }
-  Shape NominalShape(int value) const;
-  std::string ChangeText(const Placements& from, const Placements& to) const;
-  int NewValue(const std::string& name, DType dtype, SymShape shape, Placements placements);
-  int Emit(const std::string& function, std::vector<int> inputs, const Attributes& attributes,
-           const std::string& module_path, const std::string& name, DTensorSpec spec);
-  // `value` at `target`, by redistribute steps; once for each pair.
-  absl::StatusOr<int> Move(int value, const Placements& target, const std::string& module_path,
-                           const std::string& what);
-  absl::StatusOr<int> AddBias(int value, int bias, const std::string& module_path);
   // The value of a slot with its bias added, reduced first.
   absl::StatusOr<int> Settle(Slot* slot, const std::string& module_path);
   Placements InputPlacements(int flat_value) const;
@@ -65,110 +55,24 @@ class Walk {
   const ResolvedPlan& plan_;
   Problems* problems_;
   ForwardProgram program_;
+  ProgramBuilder builder_{&program_};
   std::vector<Slot> slots_;
   std::vector<int> request_input_;  // flat value -> index of the model input that it is, unchanged; -1 = none
-  std::map<std::pair<int, std::string>, int> moved_;
   std::vector<PlacedModule> modules_;
   std::map<std::string, size_t> module_index_;
   std::set<int> states_;  // values that are states
   int positions_ = -1;
 };
 
-Shape Walk::NominalShape(int value) const {
-  Bindings bindings;
-  const SymShape& shape = program_.values[value].spec.shape;
-  for (const Dim& dim : shape) {
-    for (const std::string& symbol : dim.Symbols()) bindings[symbol] = kNominal;
-  }
-  absl::StatusOr<Shape> nominal = EvaluateShape(shape, bindings);
-  return nominal.ok() ? *nominal : Shape(shape.size(), kNominal);
-}
-
-std::string Walk::ChangeText(const Placements& from, const Placements& to) const {
-  if (from.size() == 1) return absl::StrCat(PlacementText(from[0]), " -> ", PlacementText(to[0]));
-  return absl::StrCat(PlacementsText(plan_.mesh, from), " -> ", PlacementsText(plan_.mesh, to));
-}
-
-int Walk::NewValue(const std::string& name, DType dtype, SymShape shape, Placements placements) {
-  program_.values.push_back({name, {dtype, std::move(shape), std::move(placements)}});
-  return static_cast<int>(program_.values.size()) - 1;
-}
-
-int Walk::Emit(const std::string& function, std::vector<int> inputs, const Attributes& attributes,
-               const std::string& module_path, const std::string& name, DTensorSpec spec) {
-  const int output = NewValue(name, spec.dtype, std::move(spec.shape), std::move(spec.placements));
-  program_.instructions.push_back({function, std::move(inputs), {output}, attributes, module_path, "", std::nullopt});
-  return output;
-}
-
-absl::StatusOr<int> Walk::Move(int value, const Placements& target, const std::string& module_path,
-                               const std::string& what) {
-  const Placements from = PlacementsOf(value);
-  if (from == target) return value;
-  const auto key = std::make_pair(value, PlacementsText(plan_.mesh, target));
-  if (auto it = moved_.find(key); it != moved_.end()) return it->second;
-  const DTensorSpec spec = program_.values[value].spec;
-  absl::StatusOr<RedistributePlan> plan = PlanRedistribute(plan_.mesh, spec.dtype, NominalShape(value), from, target);
-  if (!plan.ok()) return Annotate(plan.status(), what);
-  int current = value;
-  for (const RedistributeStep& step : plan->steps) {
-    const int next = NewValue(program_.values[value].name, spec.dtype, spec.shape, step.to);
-    program_.instructions.push_back({"redistribute",
-                                     {current},
-                                     {next},
-                                     {},
-                                     module_path,
-                                     absl::StrCat(what, ": ", ChangeText(step.from, step.to)),
-                                     step});
-    current = next;
-  }
-  if (PlacementsOf(current) != target) {
-    // Nothing moves or changes: only the name of the layout does (R -> P(max), layouts with one element map).
-    const int next = NewValue(program_.values[value].name, spec.dtype, spec.shape, target);
-    RedistributeStep step{RedistributeOp::kNone, {}, PlacementsOf(current), target};
-    program_.instructions.push_back({"redistribute",
-                                     {current},
-                                     {next},
-                                     {},
-                                     module_path,
-                                     absl::StrCat(what, ": ", ChangeText(PlacementsOf(current), target)),
-                                     step});
-    current = next;
-  }
-  moved_[key] = current;
-  return current;
-}
-
-absl::StatusOr<int> Walk::AddBias(int value, int bias, const std::string& module_path) {
-  const DTensorSpec spec = program_.values[value].spec;
-  const int last = static_cast<int>(spec.shape.size()) - 1;
-  Placements placements(spec.placements.size());
-  std::vector<int64_t> once;
-  for (size_t axis = 0; axis < placements.size(); ++axis) {
-    if (spec.placements[axis].IsPartial()) once.push_back(static_cast<int64_t>(axis));
-    if (spec.placements[axis].Cuts(last)) {
-      placements[axis] = spec.placements[axis];
-      placements[axis].dim = 0;
-    }
-  }
-  TP_ASSIGN_OR_RETURN(bias, Move(bias, placements, module_path, absl::StrCat("bias of ", module_path)));
-  if (const DTensorSpec from = program_.values[bias].spec; from.dtype != spec.dtype) {
-    bias = Emit("cast", {bias}, {{"dtype", spec.dtype}}, module_path, program_.values[bias].name,
-                {spec.dtype, from.shape, from.placements});
-  }
-  const std::string name = program_.values[value].name;
-  if (once.empty()) return Emit("add", {value, bias}, {}, module_path, name, spec);
-  return Emit("add_once", {value, bias}, {{"axes", once}}, module_path, name, spec);
-}
-
 absl::StatusOr<int> Walk::Settle(Slot* slot, const std::string& module_path) {
   if (slot->bias < 0) return slot->value;
-  Placements reduced = PlacementsOf(slot->value);
+  Placements reduced = builder_.PlacementsOf(slot->value);
   for (Placement& placement : reduced) {
     if (placement.IsPartial()) placement = Placement::Replicate();
   }
-  TP_ASSIGN_OR_RETURN(slot->value, Move(slot->value, reduced, module_path, absl::StrCat("sum in ", module_path)));
-  TP_ASSIGN_OR_RETURN(slot->value, AddBias(slot->value, slot->bias, module_path));
+  TP_ASSIGN_OR_RETURN(slot->value,
+                      builder_.Move(slot->value, reduced, module_path, absl::StrCat("sum in ", module_path)));
+  TP_ASSIGN_OR_RETURN(slot->value, builder_.AddBias(slot->value, slot->bias, module_path));
   slot->bias = -1;
   return slot->value;
 }
@@ -230,13 +134,13 @@ void Walk::AddOperands() {
   for (size_t i = 0; i < model_.inputs.size(); ++i) {
     const auto& [name, flat] = model_.inputs[i];
     const TensorType& type = model_.values[flat].type;
-    slots_[flat].value = NewValue(name, type.dtype, type.shape, InputPlacements(flat));
+    slots_[flat].value = builder_.NewValue(name, type.dtype, type.shape, InputPlacements(flat));
     request_input_[flat] = static_cast<int>(i);
     program_.operands.push_back({OperandKind::kInput, name, slots_[flat].value});
   }
   for (const FlatState& state : model_.states) {
     Slot& slot = slots_[model_.state_values.at(state.path)];
-    slot.value = NewValue(state.path, state.dtype, ToSymShape(state.shape), plan_.states.at(state.path));
+    slot.value = builder_.NewValue(state.path, state.dtype, ToSymShape(state.shape), plan_.states.at(state.path));
     program_.operands.push_back(
         {state.buffer ? OperandKind::kBuffer : OperandKind::kParameter, state.path, slot.value});
     states_.insert(slot.value);
@@ -259,15 +163,16 @@ absl::Status Walk::EnterModule(const FlatNode& node) {
       const PlanEntry& entry = submission_.plan.entries[plan_.module_entries.at(node.module_path)];
       if (entry.input_layouts_written) {
         TP_ASSIGN_OR_RETURN(const Placement declared, OnAxis(InputLayout(*style), value, node.module_path));
-        const Placement& real = PlacementsOf(value)[plan_.axis];
+        const Placement& real = builder_.PlacementsOf(value)[plan_.axis];
         if (declared != real) {
           problems_->Invalid(absl::StrCat(node.module_path, ": input_layouts of '", entry.pattern, "' says ",
                                           PlacementText(declared), ", the input is ", PlacementText(real)));
         }
       }
-      Placements target = PlacementsOf(value);
+      Placements target = builder_.PlacementsOf(value);
       TP_ASSIGN_OR_RETURN(target[plan_.axis], OnAxis(DesiredInput(*style, placed->type_name), value, node.module_path));
-      TP_ASSIGN_OR_RETURN(to.value, Move(value, target, node.module_path, absl::StrCat("input of ", node.module_path)));
+      TP_ASSIGN_OR_RETURN(to.value,
+                          builder_.Move(value, target, node.module_path, absl::StrCat("input of ", node.module_path)));
     } else {
       to = from;
     }
@@ -292,12 +197,12 @@ absl::Status Walk::LeaveModule(const FlatNode& node) {
       if (grouped != plan_.grouped.end() && layout == Placement::Shard(last)) {
         layout = Placement::GroupShard(last, grouped->second);
       }
-      Placements target = PlacementsOf(to.value);
+      Placements target = builder_.PlacementsOf(to.value);
       target[plan_.axis] = layout;
-      TP_ASSIGN_OR_RETURN(to.value,
-                          Move(to.value, target, node.module_path, absl::StrCat("output of ", node.module_path)));
+      TP_ASSIGN_OR_RETURN(
+          to.value, builder_.Move(to.value, target, node.module_path, absl::StrCat("output of ", node.module_path)));
       if (to.bias >= 0) {
-        TP_ASSIGN_OR_RETURN(to.value, AddBias(to.value, to.bias, node.module_path));
+        TP_ASSIGN_OR_RETURN(to.value, builder_.AddBias(to.value, to.bias, node.module_path));
         to.bias = -1;
       }
     }
@@ -310,7 +215,7 @@ absl::StatusOr<int> Walk::PositionsFor(int value) {
   const SymShape& shape = program_.values[value].spec.shape;
   const SymShape wanted(shape.begin(), shape.begin() + 2);
   if (positions_ < 0) {
-    positions_ = NewValue("positions", DType::kI64, wanted, Placements(plan_.mesh.axis_count()));
+    positions_ = builder_.NewValue("positions", DType::kI64, wanted, Placements(plan_.mesh.axis_count()));
     program_.operands.push_back({OperandKind::kPositions, "positions", positions_});
   }
   if (program_.values[positions_].spec.shape != wanted) {
@@ -327,7 +232,7 @@ absl::StatusOr<AxisStrategy> Walk::Cheapest(const FlatNode& node, int axis, cons
   for (int input : inputs) {
     if (input >= 0) types.push_back({program_.values[input].spec.dtype, program_.values[input].spec.shape});
     context.inputs.push_back(input < 0 ? nullptr : &types.back());
-    context.current.push_back(input < 0 ? Placement::Replicate() : PlacementsOf(input)[axis]);
+    context.current.push_back(input < 0 ? Placement::Replicate() : builder_.PlacementsOf(input)[axis]);
   }
   for (int output : node.outputs) context.outputs.push_back(&model_.values[output].type);
   TP_ASSIGN_OR_RETURN(const std::vector<AxisStrategy> strategies, AxisStrategies(context));
@@ -340,13 +245,13 @@ absl::StatusOr<AxisStrategy> Walk::Cheapest(const FlatNode& node, int axis, cons
     int64_t cost = 0;
     bool possible = true;
     for (size_t i = 0; i < inputs.size() && possible; ++i) {
-      if (inputs[i] < 0 || PlacementsOf(inputs[i])[axis] == strategy.inputs[i]) continue;
-      Placements target = PlacementsOf(inputs[i]);
+      if (inputs[i] < 0 || builder_.PlacementsOf(inputs[i])[axis] == strategy.inputs[i]) continue;
+      Placements target = builder_.PlacementsOf(inputs[i]);
       target[axis] = strategy.inputs[i];
       const DType dtype = program_.values[inputs[i]].spec.dtype;
-      const Shape shape = NominalShape(inputs[i]);
+      const Shape shape = builder_.NominalShape(inputs[i]);
       absl::StatusOr<RedistributePlan> plan =
-          PlanRedistribute(plan_.mesh, dtype, shape, PlacementsOf(inputs[i]), target);
+          PlanRedistribute(plan_.mesh, dtype, shape, builder_.PlacementsOf(inputs[i]), target);
       possible = plan.ok();
       if (possible)
         cost += PlanBytes(plan_.mesh, dtype, shape, *plan) * (states_.contains(inputs[i]) ? kStateWeight : 1);
@@ -381,7 +286,7 @@ absl::Status Walk::CallFunction(const FlatNode& node) {
     }
   }
   std::vector<Placements> targets;
-  for (int input : inputs) targets.push_back(input < 0 ? Placements() : PlacementsOf(input));
+  for (int input : inputs) targets.push_back(input < 0 ? Placements() : builder_.PlacementsOf(input));
   Placements output(plan_.mesh.axis_count());
   bool bias_after = false;
   std::set<int> taken_dims;
@@ -402,8 +307,8 @@ absl::Status Walk::CallFunction(const FlatNode& node) {
     if (inputs[i] < 0) continue;
     const std::string argument = i < function->arguments.size() ? function->arguments[i].name : "positions";
     const std::string where = node.module_path.empty() ? "the root module" : node.module_path;
-    TP_ASSIGN_OR_RETURN(inputs[i], Move(inputs[i], targets[i], node.module_path,
-                                        absl::StrCat(argument, " of ", node.function, " in ", where)));
+    TP_ASSIGN_OR_RETURN(inputs[i], builder_.Move(inputs[i], targets[i], node.module_path,
+                                                 absl::StrCat(argument, " of ", node.function, " in ", where)));
   }
   Attributes attributes = node.attributes;
   if (node.function == "attention") {
@@ -420,8 +325,8 @@ absl::Status Walk::CallFunction(const FlatNode& node) {
   }
   const FlatValue& made = model_.values[node.outputs[0]];
   Slot& slot = slots_[node.outputs[0]];
-  slot.value = Emit(node.function, std::move(inputs), attributes, node.module_path, made.name,
-                    {made.type.dtype, made.type.shape, output});
+  slot.value = builder_.Emit(node.function, std::move(inputs), attributes, node.module_path, made.name,
+                             {made.type.dtype, made.type.shape, output});
   slot.bias = bias;
   return absl::OkStatus();
 }
@@ -451,11 +356,11 @@ absl::StatusOr<WalkResult> Walk::Run() {
   }
   for (const auto& [name, flat] : model_.outputs) {
     TP_ASSIGN_OR_RETURN(int value, Settle(&slots_[flat], ""));
-    Placements reduced = PlacementsOf(value);
+    Placements reduced = builder_.PlacementsOf(value);
     for (Placement& placement : reduced) {
       if (placement.IsPartial()) placement = Placement::Replicate();
     }
-    TP_ASSIGN_OR_RETURN(value, Move(value, reduced, "", absl::StrCat("output '", name, "'")));
+    TP_ASSIGN_OR_RETURN(value, builder_.Move(value, reduced, "", absl::StrCat("output '", name, "'")));
     program_.outputs.push_back({name, value});
   }
   return WalkResult{std::move(program_), std::move(modules_)};
