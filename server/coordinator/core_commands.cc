@@ -57,7 +57,7 @@ uint64_t Core::Impl::Append(uint64_t mesh_id, CommandRecord::Purpose purpose, Co
     command.order = numbers.order;
     command.mesh_id = mesh_id;
     command.epoch = mesh.epoch;
-    command.timeout = numbers.limit + Scaled(kCollectiveMargin);
+    command.timeout = numbers.limit / options_.time_scale + kCollectiveMargin;  // the worker has the same scale
     command.kind = kind(record.ranks[i]);
     Emit(SendCommand{record.workers[i], std::move(command)});
   }

@@ -106,9 +106,8 @@ void Core::Impl::LoadStageFinished(StageRecord* stage, const StageResult& result
   if (load.listening == ranks && !load.connecting) {
     load.connecting = true;
     for (int rank = 0; rank < ranks; ++rank) {
-      load.stages.push_back(
-          SendStageTo(mesh_id, rank, StageRecord::Kind::kConnect, name, 0,
-                      StageConnect{mesh_id, epoch, load.addresses, Scaled(options_.connect_timeout)}));
+      load.stages.push_back(SendStageTo(mesh_id, rank, StageRecord::Kind::kConnect, name, 0,
+                                        StageConnect{mesh_id, epoch, load.addresses, options_.connect_timeout}));
     }
   }
   if (!load.connecting) return;
@@ -118,13 +117,13 @@ void Core::Impl::LoadStageFinished(StageRecord* stage, const StageResult& result
   load.step = LoadRecord::Step::kCommitting;
   std::vector<Commit> commits(ranks);
   for (const uint64_t id : load.stages) {
+    // In the order of their sending but for the loads, which come last: the communicator before the model that uses it.
     const StageRecord& staged = stages_.at(id);
-    // A listen became a connect.
-    if (staged.kind != StageRecord::Kind::kListen) commits[staged.rank].stage_ids.push_back(id);
+    if (staged.kind != StageRecord::Kind::kLoad) commits[staged.rank].stage_ids.push_back(id);
   }
-  for (Commit& commit : commits) {  // the communicator before the model that uses it
-    std::stable_partition(commit.stage_ids.begin(), commit.stage_ids.end(),
-                          [&](uint64_t id) { return stages_.at(id).kind == StageRecord::Kind::kConnect; });
+  for (const uint64_t id : load.stages) {
+    const StageRecord& staged = stages_.at(id);
+    if (staged.kind == StageRecord::Kind::kLoad) commits[staged.rank].stage_ids.push_back(id);
   }
   Append(mesh_id, CommandRecord::Purpose::kCommit, CommandClass::kControl, name, 0,
          [&](int rank) { return commits[rank]; });
