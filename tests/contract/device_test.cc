@@ -1,4 +1,7 @@
 // Every Device of this build against the suite, and what only the CPU device promises.
+#include <cstdlib>
+
+#include "hwy/targets.h"
 #include "tests/contract/device_contract.h"
 #include "tests/contract/device_contract_attention.h"
 #include "tests/contract/device_contract_elementwise.h"
@@ -13,6 +16,13 @@ namespace {
 using worker::CpuDeviceOptions;
 using worker::CreateCpuDevice;
 
+// With TP_TEST_BASELINE_KERNELS the kernels run with the instruction set that every processor has.
+const bool kBaseline = [] {
+  const bool wanted = std::getenv("TP_TEST_BASELINE_KERNELS") != nullptr;
+  if (wanted) hwy::DisableTargets(~static_cast<int64_t>(HWY_STATIC_TARGET));
+  return wanted;
+}();
+
 const auto kDevices = ::testing::Values(DeviceFactory{"CpuOneThread", [] { return CreateCpuDevice({.threads = 1}); }},
                                         DeviceFactory{"CpuTwoThreads", [] { return CreateCpuDevice({.threads = 2}); }});
 const auto kName = [](const ::testing::TestParamInfo<DeviceFactory>& info) { return info.param.name; };
@@ -25,6 +35,12 @@ TEST(CpuDevice, SaysWhatItIs) {
   EXPECT_THAT((*CreateCpuDevice({.threads = 1}))->Describe(), ::testing::MatchesRegex("cpu \\([A-Z0-9]+, 1 thread\\)"));
   EXPECT_THAT((*CreateCpuDevice({.threads = 3}))->Describe(),
               ::testing::MatchesRegex("cpu \\([A-Z0-9]+, 3 threads\\)"));
+}
+
+TEST(CpuDevice, BaselineKernelsRunWhereAskedFor) {
+  if (!kBaseline) GTEST_SKIP() << "TP_TEST_BASELINE_KERNELS is not set";
+  EXPECT_EQ((*CreateCpuDevice({.threads = 1}))->Describe(),
+            "cpu (" + std::string(hwy::TargetName(HWY_STATIC_TARGET)) + ", 1 thread)");
 }
 
 TEST(CpuDevice, RefusesOptionsThatMakeNoSense) {

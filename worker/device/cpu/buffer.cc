@@ -14,9 +14,11 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 #ifdef TP_SANITIZE
-constexpr int64_t kGuard = 64;  // bytes on each side
+constexpr int64_t kGuard = 64;               // bytes on each side
+constexpr int64_t kMost = int64_t{1} << 39;  // a sanitizer stops the process at more
 #else
 constexpr int64_t kGuard = 0;
+constexpr int64_t kMost = int64_t{1} << 47;  // no address space is larger
 #endif
 constexpr unsigned char kPattern = 0xA5;
 
@@ -65,7 +67,6 @@ absl::Status MemoryAccount::Take(int64_t bytes) {
 }
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateCpuBuffer(std::shared_ptr<MemoryAccount> account, int64_t bytes) {
-  constexpr int64_t kMost = int64_t{1} << 62;
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("a buffer of ", bytes, " bytes"));
   if (bytes > kMost) return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
   TP_RETURN_IF_ERROR(account->Take(bytes));
