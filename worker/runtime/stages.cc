@@ -99,8 +99,11 @@ StageResult Stages::Connect(const EntryPtr& entry, const StageConnect& connect) 
     const auto it = connectors_.find({connect.mesh_id, connect.epoch});
     if (it != connectors_.end() && !entry->cancelled) {
       connector = it->second;
-      entry->connector = connector;
       connectors_.erase(it);
+      for (auto& [id, other] : entries_) {
+        if (other->connector == connector) other->connector.reset();  // the listen's
+      }
+      entry->connector = connector;
     }
   }
   if (connector == nullptr) {
@@ -146,12 +149,14 @@ StageResult Stages::Load(const EntryPtr& entry, const StageLoad& load) {
 }
 
 void Stages::Finish(const EntryPtr& entry, StageResult result) {
-  Staged dropped;  // freed outside the lock
+  Staged dropped;  // freed outside the lock, as is the connector
+  std::shared_ptr<Connector> connector;
   {
     const std::lock_guard lock(mutex_);
     if (entry->cancelled && result.status.ok()) result.status = absl::CancelledError("the stage was dropped");
     entry->finished = true;
     entry->status = result.status;
+    if (std::holds_alternative<StageConnect>(entry->stage.kind)) std::swap(connector, entry->connector);
     if (!result.status.ok()) std::swap(dropped, entry->staged);
     if (entry->answered) return;
     entry->answered = true;

@@ -54,9 +54,8 @@ absl::StatusOr<WeightLoader::Type> WeightLoader::TypeOf(const WeightSource& sour
   switch (source.kind) {
     case WeightSource::Kind::kFile: {
       TP_ASSIGN_OR_RETURN(const WeightFile* file, FileAt(source.path));
-      auto tensor = file->Get(source.tensor);
-      if (!tensor.ok()) return Annotate(tensor.status(), source.path);
-      return Type{(*tensor)->dtype, (*tensor)->shape};
+      TP_ASSIGN_OR_RETURN(const SafetensorsTensor* tensor, file->Get(source.tensor));
+      return Type{tensor->dtype, tensor->shape};
     }
     case WeightSource::Kind::kSlice: {
       if (source.parts.size() != 1) return absl::InvalidArgumentError("slice: needs one part");
@@ -154,7 +153,7 @@ absl::StatusOr<HostTensor> WeightLoader::EvaluateFile(const WeightSource& source
       to = span.data();
     }
     const absl::Status status = file->ReadRange(read.offset, read.size, to);
-    if (!status.ok()) return Annotate(status, absl::StrCat(source.path, ": tensor '", source.tensor, "'"));
+    if (!status.ok()) return Annotate(status, absl::StrCat("tensor '", source.tensor, "'"));
     for (size_t i = read.first_run; read.run_count > 1 && i < read.first_run + read.run_count; ++i) {
       std::memcpy(out.bytes.data() + runs[i].to, span.data() + (runs[i].offset - read.offset),
                   static_cast<size_t>(runs[i].size));
