@@ -2,6 +2,8 @@
 // Example: transfers.Upload(transfer_id, std::move(blocks));
 #pragma once
 
+#include <grpcpp/channel.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 
