@@ -1,0 +1,178 @@
+#include "tests/server/coordinator/driver.h"
+
+namespace tp::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST(CoreWorkersTest, JoinIsWelcomedAndASecondLiveOneIsRefused) {
+  Driver d;
+  const auto welcome = d.Of<SendWelcome>(d.Join("a"));
+  ASSERT_THAT(welcome, SizeIs(1));
+  EXPECT_EQ(welcome[0].term, 1u);
+  const std::string first = d.incarnations["a"];
+  const auto refused = d.Of<RefuseJoin>(d.Join("a"));
+  ASSERT_THAT(refused, SizeIs(1));
+  EXPECT_EQ(refused[0].status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(d.core.workers().at("a").description.incarnation, first);
+}
+
+TEST(CoreWorkersTest, OtherVersionIsRefused) {
+  Driver d;
+  WorkerDescription worker;
+  worker.id = "a";
+  worker.version = "2";
+  const auto refused = d.Of<RefuseJoin>(d.Do(WorkerJoined{worker}));
+  ASSERT_THAT(refused, SizeIs(1));
+  EXPECT_EQ(refused[0].status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(d.core.workers(), IsEmpty());
+}
+
+TEST(CoreWorkersTest, SilentWorkerIsFencedAfterTheLeaseAndReplacedWhenItComesBack) {
+  Driver d;
+  d.Join("a");
+  d.Join("b");
+  d.Pass(absl::Seconds(3), "a");
+  EXPECT_TRUE(d.core.workers().at("a").healthy);
+  d.Pass(absl::Milliseconds(500), "a");
+  EXPECT_FALSE(d.core.workers().at("a").healthy);
+  EXPECT_THAT(d.core.workers().at("a").reason, HasSubstr("no heartbeat"));
+  EXPECT_TRUE(d.core.workers().at("b").healthy);
+  EXPECT_THAT(d.Of<SendFence>(d.all), SizeIs(1));
+  EXPECT_THAT(d.Of<SendWelcome>(d.Join("a")), SizeIs(1));
+  EXPECT_TRUE(d.core.workers().at("a").healthy);
+}
+
+TEST(CoreWorkersTest, LostWorkerFailsItsModelsAndLeavesOthersAlone) {
+  Driver d;
+  for (const char* id : {"a", "b", "c", "d"}) d.Join(id);
+  d.Deploy("m", 2);  // a, b
+  d.Deploy("n", 2);  // c, d
+  d.Forward(1, "m");
+  d.Forward(2, "n");
+  const auto actions = d.Lose("b", "its session broke");
+  const ForwardReply reply = ReplyTo<ForwardReply>(d, 1);
+  EXPECT_EQ(reply.status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Text(reply.status), HasSubstr("rank 1 (worker b) was lost: its session broke"));
+  EXPECT_EQ(d.Phase("m"), "FAILED");
+  EXPECT_EQ(d.Phase("n"), "READY");
+  const auto aborts = d.Of<SendAbort>(actions);
+  ASSERT_THAT(aborts, SizeIs(1));
+  EXPECT_EQ(aborts[0].worker, "a");
+  EXPECT_EQ(aborts[0].mesh_id, d.core.models().at("m").mesh_id);
+  d.Forward(3, "m");
+  EXPECT_EQ(ReplyTo<ForwardReply>(d, 3).status.code(), absl::StatusCode::kUnavailable);
+  // The survivor answers the command of the epoch that is over: nobody minds, and its stream goes on.
+  d.AckAll([](const std::string& worker, const Command&, Ack* ack) {
+    if (worker == "a") ack->status = absl::AbortedError("aborted");
+  });
+  EXPECT_TRUE(ReplyTo<ForwardReply>(d, 2).status.ok());
+  EXPECT_TRUE(d.core.workers().at("a").pending.empty());
+  d.Join("b");
+  d.Deploy("o", 4);
+  EXPECT_EQ(d.history["a"].back().sequence, 3u);
+  EXPECT_EQ(d.history["b"].back().sequence, 1u);
+}
+
+TEST(CoreWorkersTest, StuckWorkerIsLostAndItsPeerGetsItsWholeTime) {
+  Driver d;
+  d.Join("a");
+  d.Join("b");
+  d.Deploy("m", 2);
+  d.Forward(1, "m");
+  d.Pass(absl::Seconds(10));
+  EXPECT_EQ(Replies<ForwardReply>(d, 1), 0);  // the first execution after a load has ten seconds
+  d.AckAll();
+  EXPECT_EQ(Replies<ForwardReply>(d, 1), 1);
+  d.Forward(2, "m");
+  d.Do(WorkerHeartbeat{"a", d.incarnations["a"], 2, 0});
+  d.Pass(absl::Seconds(4));
+  EXPECT_EQ(Replies<ForwardReply>(d, 2), 0);
+  d.Pass(absl::Milliseconds(500));
+  EXPECT_THAT(Text(ReplyTo<ForwardReply>(d, 2).status), HasSubstr("was lost: command 3 stands still for 4.5s"));
+  int healthy = 0;
+  for (const auto& [id, worker] : d.core.workers()) healthy += worker.healthy ? 1 : 0;
+  EXPECT_EQ(healthy, 1);
+}
+
+TEST(CoreWorkersTest, TransportFailureWithoutALostWorkerBreaksTheMeshWithItsFirstCause) {
+  Driver d;
+  d.Join("a");
+  d.Join("b");
+  d.Deploy("m", 2);
+  d.Forward(1, "m");
+  const auto aborts = d.Of<SendAbort>(d.AckOne("a", [](const std::string&, const Command&, Ack* ack) {
+    ack->status = absl::AbortedError("a peer failed");
+    ack->failed_rank = 1;
+  }));
+  EXPECT_THAT(aborts, SizeIs(2));
+  EXPECT_EQ(Replies<ForwardReply>(d, 1), 0);
+  d.AckOne("b", [](const std::string&, const Command&, Ack* ack) {
+    ack->status = absl::InternalError("out of paper");
+    ack->failed_rank = 1;
+  });
+  const ForwardReply reply = ReplyTo<ForwardReply>(d, 1);
+  EXPECT_EQ(Text(reply.status), "INTERNAL: rank 1 (worker b): out of paper");
+  EXPECT_EQ(d.Phase("m"), "FAILED");
+}
+
+TEST(CoreWorkersTest, LostWorkerIsTheCauseWhereItsPeerReportedFirst) {
+  Driver d;
+  d.Join("a");
+  d.Join("b");
+  d.Deploy("m", 2);
+  d.Forward(1, "m");
+  d.AckOne("a", [](const std::string&, const Command&, Ack* ack) { ack->status = absl::UnavailableError("closed"); });
+  d.Lose("b", "its stream broke");
+  EXPECT_THAT(Text(ReplyTo<ForwardReply>(d, 1).status), HasSubstr("rank 1 (worker b) was lost: its stream broke"));
+}
+
+TEST(CoreWorkersTest, PeerThatNeverAnswersAnAbortIsNotAwaitedForever) {
+  Driver d;
+  d.Join("a");
+  d.Join("b");
+  d.Deploy("m", 2);
+  d.Forward(1, "m");
+  d.AckOne("a",
+           [](const std::string&, const Command&, Ack* ack) { ack->status = absl::DeadlineExceededError("late"); });
+  d.Pass(absl::Seconds(2));
+  EXPECT_EQ(Text(ReplyTo<ForwardReply>(d, 1).status), "DEADLINE_EXCEEDED: rank 0 (worker a): late");
+  EXPECT_EQ(d.Phase("m"), "FAILED");
+}
+
+TEST(CoreWorkersTest, AnswerOutOfOrderFencesTheWorker) {
+  Driver d;
+  d.Join("a");
+  d.Deploy("m", 1);
+  d.Forward(1, "m");
+  d.Forward(2, "m");
+  const Command second = d.commands["a"].back();
+  Ack ack;
+  ack.sequence = second.sequence;
+  ack.order = second.order;
+  d.Do(AckReceived{"a", d.incarnations["a"], ack});
+  EXPECT_FALSE(d.core.workers().at("a").healthy);
+  EXPECT_EQ(ReplyTo<ForwardReply>(d, 1).status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(CoreWorkersTest, DrainRefusesNewCallsAndEndsWithTheLastOne) {
+  Driver d;
+  d.Join("a");
+  d.Deploy("m", 1);
+  d.Forward(1, "m");
+  EXPECT_THAT(d.Of<DrainFinished>(d.Do(DrainRequested{})), IsEmpty());
+  EXPECT_EQ(d.core.running_calls(), 1);
+  d.Forward(2, "m");
+  EXPECT_EQ(ReplyTo<ForwardReply>(d, 2).status.code(), absl::StatusCode::kUnavailable);
+  d.Do(d.Request(3, "n", 1));
+  EXPECT_EQ(ReplyTo<SubmitReply>(d, 3).status.code(), absl::StatusCode::kUnavailable);
+  d.AckAll();
+  EXPECT_TRUE(ReplyTo<ForwardReply>(d, 1).status.ok());
+  EXPECT_THAT(d.Of<DrainFinished>(d.all), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace tp::server
