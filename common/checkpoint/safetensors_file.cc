@@ -69,8 +69,8 @@ absl::StatusOr<HostTensor> SafetensorsFile::ReadTensor(const std::string& name) 
 absl::StatusOr<std::map<std::string, HostTensor>> ReadSafetensors(const std::string& path) {
   TP_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
   std::map<std::string, HostTensor> tensors;
-  for (const SafetensorsTensor& tensor : file.header().tensors) {
-    TP_ASSIGN_OR_RETURN(tensors[tensor.name], file.ReadTensor(tensor.name));
+  for (const auto& [name, info] : file.header().tensors) {
+    TP_ASSIGN_OR_RETURN(tensors[name], file.ReadTensor(name));
   }
   return tensors;
 }
