@@ -5,6 +5,15 @@
 #include "worker/runtime/runtime_impl.h"
 
 namespace tp::worker {
+namespace {
+
+WorkOutcome Refused(absl::Status status) {
+  WorkOutcome outcome;
+  outcome.status = std::move(status);
+  return outcome;
+}
+
+}  // namespace
 
 void WorkerRuntime::Impl::Apply(const Command& command, Ack* ack, std::vector<std::string>* streamed) {
   ack->failed_rank = -1;
@@ -117,7 +126,7 @@ absl::StatusOr<LoadedModel*> WorkerRuntime::Impl::ModelFor(const Command& comman
 
 WorkOutcome WorkerRuntime::Impl::ApplyRun(const Command& command, const Run& run) {
   const absl::StatusOr<std::shared_ptr<Communicator>> communicator = CommunicatorFor(command);
-  if (!communicator.ok()) return {.status = communicator.status()};
+  if (!communicator.ok()) return Refused(communicator.status());
   const absl::StatusOr<LoadedModel*> model = ModelFor(command, run.model, (*communicator)->rank());
   absl::Status refused = model.status();
   std::deque<std::string> staged;  // keeps its strings in place
@@ -139,7 +148,7 @@ WorkOutcome WorkerRuntime::Impl::ApplyRun(const Command& command, const Run& run
 
 WorkOutcome WorkerRuntime::Impl::ApplyDecode(const Command& command, const Decode& decode) {
   const absl::StatusOr<std::shared_ptr<Communicator>> communicator = CommunicatorFor(command);
-  if (!communicator.ok()) return {.status = communicator.status()};
+  if (!communicator.ok()) return Refused(communicator.status());
   const absl::StatusOr<LoadedModel*> model = ModelFor(command, decode.model, (*communicator)->rank());
   return ExecuteDecode({*device_, *stream_, **communicator, arena_,
                         clock_->Now() + command.timeout * options_.time_scale, command.epoch, command.order},

@@ -38,8 +38,7 @@ void Stages::Start(Stage stage) {
   }
   wake_.notify_one();
   if (!added) {
-    options_.sink->OnStageResult(
-        {.stage_id = id, .status = absl::AlreadyExistsError(absl::StrCat("stage ", id, " is known"))});
+    options_.sink->OnStageResult(PlainResult(id, absl::AlreadyExistsError(absl::StrCat("stage ", id, " is known"))));
   } else if (receive != nullptr) {
     options_.sink->OnReceiveWanted(id, receive->transfer_id, receive->size_bytes);
   }
@@ -193,7 +192,7 @@ void Stages::Drop(uint64_t id) {
   }
   Cancel(entry);
   if (std::holds_alternative<StageReceive>(entry->stage.kind)) {
-    Finish(entry, {.stage_id = id, .status = absl::CancelledError("the stage was dropped")});
+    Finish(entry, PlainResult(id, absl::CancelledError("the stage was dropped")));
   }
 }
 
@@ -229,7 +228,7 @@ void Stages::Receive(uint64_t id, std::string bytes, bool last, absl::Status sta
     if (!status.ok()) entry->bytes = {};
     if (status.ok() && !last) return;
   }
-  Finish(entry, {.stage_id = id, .status = std::move(status)});
+  Finish(entry, PlainResult(id, std::move(status)));
 }
 
 void Stages::AbortEpoch(uint64_t mesh_id, uint64_t epoch, const std::string& reason) {

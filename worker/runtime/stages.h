@@ -27,6 +27,14 @@ struct Staged {
   std::unique_ptr<LoadedModel> model;          // of a load
 };
 
+// The result of a stage that made nothing to tell.
+inline StageResult PlainResult(uint64_t stage_id, absl::Status status) {
+  StageResult result;
+  result.stage_id = stage_id;
+  result.status = std::move(status);
+  return result;
+}
+
 struct StagesOptions {
   Device& device;
   Stream& stream;

@@ -58,7 +58,7 @@ void WorkerRuntime::Impl::StartStage(Stage stage) {
       status = absl::FailedPreconditionError(absl::StrCat("stage of term ", stage.term, ", expected ", term_));
     }
   }
-  if (!status.ok()) return sink_->OnStageResult({.stage_id = stage.stage_id, .status = std::move(status)});
+  if (!status.ok()) return sink_->OnStageResult(PlainResult(stage.stage_id, std::move(status)));
   stages_->Start(std::move(stage));
 }
 
