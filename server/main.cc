@@ -36,6 +36,7 @@ absl::Status WriteFileAtomically(const std::string& path, const std::string& tex
 }  // namespace
 
 int main(int argc, char** argv) {
+  tp::QuietGrpcLog();
   tp::server::CoordinatorServerOptions options;
   options.version = TP_VERSION;
   std::string endpoint_file, log_level = "info";

@@ -34,6 +34,7 @@ std::string DefaultId() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  tp::QuietGrpcLog();
   tp::worker::WorkerAgentOptions options;
   options.version = TP_VERSION;
   options.id = DefaultId();

@@ -3,6 +3,8 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <cstdlib>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -23,6 +25,8 @@ std::shared_ptr<grpc::Channel> CreateChannel(const std::string& target, const Ch
   arguments.SetMaxReceiveMessageSize(options.max_receive_bytes);
   return grpc::CreateCustomChannel(target, MakeChannelCredentials(), arguments);
 }
+
+void QuietGrpcLog() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
 
 absl::Status ValidateHostPort(const std::string& address) {
   size_t colon = address.rfind(':');

@@ -23,6 +23,9 @@ struct ChannelOptions {
 // Proxies of the environment are not used.
 std::shared_ptr<grpc::Channel> CreateChannel(const std::string& target, const ChannelOptions& options = {});
 
+// gRPC's own log is off unless GRPC_VERBOSITY is set: our errors say what it would. Call it first in main().
+void QuietGrpcLog();
+
 // "HOST:PORT" with a port in 0..65535. INVALID_ARGUMENT with the text otherwise.
 absl::Status ValidateHostPort(const std::string& address);
 // 127.x.x.x, ::1 or localhost.

@@ -44,8 +44,8 @@ TEST(CommandConvert, KeepsTheHeader) {
 
 TEST(CommandConvert, KeepsARun) {
   Command command = Header();
-  command.kind = Run{"m", {{"x", {2, 3}, "bytes", 0}, {"y", {}, "", 9}}, 10};
-  Run run = std::get<Run>(RoundTrip(command).kind);
+  command.kind = tp::Run{"m", {{"x", {2, 3}, "bytes", 0}, {"y", {}, "", 9}}, 10};
+  tp::Run run = std::get<tp::Run>(RoundTrip(command).kind);
   EXPECT_EQ(run.model, "m");
   EXPECT_EQ(run.transfer_id, 10u);
   ASSERT_EQ(run.inputs.size(), 2u);
