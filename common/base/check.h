@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define TP_CHECK(condition)                                                                    \
-  do {                                                                                         \
-    if (!(condition)) {                                                                        \
-      std::fprintf(stderr, "%s:%d: TP_CHECK failed: %s\n", __FILE__, __LINE__, #condition);    \
-      std::abort();                                                                            \
-    }                                                                                          \
+#define TP_CHECK(condition)                                                                 \
+  do {                                                                                      \
+    if (!(condition)) {                                                                     \
+      std::fprintf(stderr, "%s:%d: TP_CHECK failed: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                         \
+    }                                                                                       \
   } while (false)

@@ -27,7 +27,8 @@ void Log(LogLevel level, std::string_view message) {
 }
 
 void InitLog(std::string_view program, LogLevel level) {
-  auto logger = std::make_shared<spdlog::logger>(std::string(program), std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>(std::string(program), std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %n: %v");
   logger->set_level(ToSpdlog(level));
   logger->flush_on(spdlog::level::debug);

@@ -20,9 +20,9 @@ inline absl::Status Annotate(const absl::Status& status, absl::string_view conte
 
 }  // namespace tp
 
-#define TP_RETURN_IF_ERROR(expression)                   \
-  do {                                                   \
-    absl::Status tp_status_internal = (expression);      \
+#define TP_RETURN_IF_ERROR(expression)                       \
+  do {                                                       \
+    absl::Status tp_status_internal = (expression);          \
     if (!tp_status_internal.ok()) return tp_status_internal; \
   } while (false)
 

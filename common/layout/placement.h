@@ -18,11 +18,11 @@ enum class PlacementKind { kReplicate, kShard, kPartial, kStridedShard, kInterle
 // A value; the fields that a kind does not use keep their defaults, so == compares them all.
 struct Placement {
   PlacementKind kind = PlacementKind::kReplicate;
-  int dim = 0;                        // kinds that shard; may be negative until normalised
-  ReduceOp op = ReduceOp::kSum;       // kPartial
-  int split_factor = 0;               // kStridedShard: chunks of the dim
-  std::vector<int64_t> parts;         // kInterleavedShard: the ratio; y equal parts are y ones
-  int groups = 0;                     // kGroupShard
+  int dim = 0;                   // kinds that shard; may be negative until normalised
+  ReduceOp op = ReduceOp::kSum;  // kPartial
+  int split_factor = 0;          // kStridedShard: chunks of the dim
+  std::vector<int64_t> parts;    // kInterleavedShard: the ratio; y equal parts are y ones
+  int groups = 0;                // kGroupShard
 
   static Placement Replicate() { return {}; }
   static Placement Shard(int dim);

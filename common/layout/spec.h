@@ -17,8 +17,8 @@ namespace tp {
 
 struct DTensorSpec {
   DType dtype = DType::kF32;
-  SymShape shape;          // global
-  Placements placements;   // one for each axis of the mesh; dims normalised
+  SymShape shape;         // global
+  Placements placements;  // one for each axis of the mesh; dims normalised
   bool operator==(const DTensorSpec&) const = default;
 };
 
@@ -39,8 +39,8 @@ absl::StatusOr<Placements> NormalizePlacements(const Placements& placements, int
 // Checks that need sizes: a dim that does not divide by the sum of the parts of an InterleavedShard.
 absl::Status ValidateForShape(absl::Span<const int64_t> global, const Placements& placements, const Mesh& mesh);
 
-// The global indices of dim `dim` that `coordinate` holds, ascending runs in local order; cuts of several axes nest left
-// to right. One empty interval {n, n} at the global size where it holds none.
+// The global indices of dim `dim` that `coordinate` holds, ascending runs in local order; cuts of several axes nest
+// left to right. One empty interval {n, n} at the global size where it holds none.
 std::vector<Interval> OwnedIntervals(int64_t n, int dim, const Placements& placements, const Mesh& mesh,
                                      absl::Span<const int> coordinate);
 // Shape of the local block. Needs validated placements.

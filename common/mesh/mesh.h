@@ -1,6 +1,7 @@
 // A device mesh: an n-D grid of ranks with named axes, row-major, last axis fastest. Which worker holds a rank is a
 // table kept beside it (Foundation 5), so a mesh is a pure value. Example:
-//   Mesh mesh = *Mesh::Create({{"dp", 2}, {"tp", 3}});  mesh.CoordinateOf(4) is [1, 1]; mesh.GroupAlong(1, 4) is [3, 4, 5].
+//   Mesh mesh = *Mesh::Create({{"dp", 2}, {"tp", 3}});  mesh.CoordinateOf(4) is [1, 1]; mesh.GroupAlong(1, 4) is [3, 4,
+//   5].
 // Immutable.
 #pragma once
 

@@ -58,9 +58,9 @@ struct Stage {
 struct StageResult {
   uint64_t stage_id = 0;
   absl::Status status;
-  std::string address;            // of a listen
-  int64_t bytes_read = 0;         // of a load
-  int64_t parameter_bytes = 0;    // of a load
+  std::string address;          // of a listen
+  int64_t bytes_read = 0;       // of a load
+  int64_t parameter_bytes = 0;  // of a load
 };
 
 // --- In order.
@@ -120,7 +120,7 @@ struct ResultBlock {
   std::string output;
   DType dtype = DType::kF32;
   Shape global_shape, offset, shape;
-  std::string data;       // empty where streamed
+  std::string data;  // empty where streamed
   bool streamed = false;
 };
 struct RunResult {

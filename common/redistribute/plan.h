@@ -1,8 +1,7 @@
-// Plans a redistribute: the steps that turn one layout of a tensor into another on one mesh. Where one axis changes, the
-// op of the table of SEMANTICS 3 if it is legal; else by least bytes, then fewest steps, then the order of (axis, op as in
-// RedistributeOp), and a permute is taken only where it saves bytes.
-// Example: 5 rows, S(0) -> R on tp=4 is one all_gather.
-// Pure; a plan is valid at every size of the symbols, costs are compared at the given concrete shape.
+// Plans a redistribute: the steps that turn one layout of a tensor into another on one mesh. Where one axis changes,
+// the op of the table of SEMANTICS 3 if it is legal; else by least bytes, then fewest steps, then the order of (axis,
+// op as in RedistributeOp), and a permute is taken only where it saves bytes. Example: 5 rows, S(0) -> R on tp=4 is one
+// all_gather. Pure; a plan is valid at every size of the symbols, costs are compared at the given concrete shape.
 #pragma once
 
 #include <string>
@@ -14,7 +13,17 @@
 namespace tp {
 
 // In the order of the table of SEMANTICS 3; the order breaks ties.
-enum class RedistributeOp { kNone, kSlice, kAllGather, kAllToAll, kAllReduce, kReduceScatter, kDivide, kFill, kPermute };
+enum class RedistributeOp {
+  kNone,
+  kSlice,
+  kAllGather,
+  kAllToAll,
+  kAllReduce,
+  kReduceScatter,
+  kDivide,
+  kFill,
+  kPermute
+};
 // "none", "slice", "all_gather", "all_to_all", "all_reduce", "reduce_scatter", "divide", "fill", "permute".
 std::string_view RedistributeOpName(RedistributeOp op);
 

@@ -22,8 +22,8 @@ using Bindings = std::map<std::string, int64_t>;
 
 class Dim {
  public:
-  Dim() = default;                       // 0
-  Dim(int64_t value);                    // NOLINT: a number is a dim
+  Dim() = default;     // 0
+  Dim(int64_t value);  // NOLINT: a number is a dim
   static Dim Symbol(const std::string& name);
 
   bool IsConstant() const;

@@ -32,15 +32,25 @@ absl::Status ValidateHostTensor(const HostTensor& tensor);
 template <typename T>
 constexpr DType DTypeOf();
 template <>
-constexpr DType DTypeOf<float>() { return DType::kF32; }
+constexpr DType DTypeOf<float>() {
+  return DType::kF32;
+}
 template <>
-constexpr DType DTypeOf<double>() { return DType::kF64; }
+constexpr DType DTypeOf<double>() {
+  return DType::kF64;
+}
 template <>
-constexpr DType DTypeOf<int64_t>() { return DType::kI64; }
+constexpr DType DTypeOf<int64_t>() {
+  return DType::kI64;
+}
 template <>
-constexpr DType DTypeOf<int32_t>() { return DType::kI32; }
+constexpr DType DTypeOf<int32_t>() {
+  return DType::kI32;
+}
 template <>
-constexpr DType DTypeOf<uint8_t>() { return DType::kU8; }
+constexpr DType DTypeOf<uint8_t>() {
+  return DType::kU8;
+}
 
 template <typename T>
 HostTensor MakeHostTensor(Shape shape, const std::vector<T>& values) {

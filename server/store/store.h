@@ -15,8 +15,8 @@ namespace tp::server {
 class Store {
  public:
   virtual ~Store() = default;
-  // Creates the file where it is missing. FAILED_PRECONDITION for a schema newer than this program's, DATA_LOSS for a file
-  // that is not ours or damaged, PERMISSION_DENIED. ":memory:" keeps nothing.
+  // Creates the file where it is missing. FAILED_PRECONDITION for a schema newer than this program's, DATA_LOSS for a
+  // file that is not ours or damaged, PERMISSION_DENIED. ":memory:" keeps nothing.
   static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& path);
   // Leadership term: one more than at the last call, stored before it returns.
   virtual absl::StatusOr<uint64_t> NextTerm() = 0;

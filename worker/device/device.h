@@ -39,7 +39,8 @@ class Stream {
  public:
   virtual ~Stream() = default;
 };
-class DeviceBuffer {  // owns device memory; freed with it. In sanitizer builds guard bytes are checked when it is freed.
+class DeviceBuffer {  // owns device memory; freed with it. In sanitizer builds guard bytes are checked when it is
+                      // freed.
  public:
   virtual ~DeviceBuffer() = default;
   virtual void* data() = 0;
@@ -51,7 +52,7 @@ class PackedWeight {
   virtual ~PackedWeight() = default;
   virtual int64_t out_features() const = 0;
   virtual int64_t in_features() const = 0;
-  virtual DType dtype() const = 0;       // as it was given
+  virtual DType dtype() const = 0;  // as it was given
   virtual int64_t memory_bytes() const = 0;
 };
 
@@ -75,14 +76,14 @@ struct PagedCache {
   int64_t head_dim = 0;
 };
 struct AttentionArguments {
-  ConstTensorView query;   // [tokens, q_heads, head_dim]
-  ConstTensorView key;     // [tokens, kv_heads, head_dim]
+  ConstTensorView query;  // [tokens, q_heads, head_dim]
+  ConstTensorView key;    // [tokens, kv_heads, head_dim]
   ConstTensorView value;
-  TensorView output;       // as query
+  TensorView output;  // as query
   absl::Span<const SequenceSpan> sequences;
   const PagedCache* cache = nullptr;  // nullptr: keys and values of this call only
   float scale = 1;
-  bool causal = true;      // position i sees 0..i; else all of its sequence
+  bool causal = true;  // position i sees 0..i; else all of its sequence
 };
 
 class Device {
@@ -116,8 +117,9 @@ class Device {
   virtual absl::Status Linear(Stream& stream, const ConstTensorView& input, const PackedWeight& weight,
                               const ConstTensorView* bias, const TensorView& output) = 0;
 
-  // output [.., d] = rows of table [rows, d]; the table holds global rows [row_begin, row_begin + rows) of `vocabulary`;
-  // ids of other ranks' rows give zeros. ids I64. INVALID_ARGUMENT "id X at position P outside [0, vocabulary)".
+  // output [.., d] = rows of table [rows, d]; the table holds global rows [row_begin, row_begin + rows) of
+  // `vocabulary`; ids of other ranks' rows give zeros. ids I64. INVALID_ARGUMENT "id X at position P outside [0,
+  // vocabulary)".
   virtual absl::Status Embedding(Stream& stream, const ConstTensorView& ids, const ConstTensorView& table,
                                  int64_t row_begin, int64_t vocabulary, const TensorView& output) = 0;
   // Over the last dim; statistics in F32, multiplied by weight after the cast back (Hugging Face).

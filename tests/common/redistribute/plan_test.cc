@@ -97,18 +97,15 @@ INSTANTIATE_TEST_SUITE_P(
 // 128 rows of 1 KiB; chunks of 32 rows, each on two neighbours.
 INSTANTIATE_TEST_SUITE_P(
     Groups, PlanTest,
-    ::testing::Values(Case{"tp=8", {128, 256}, "tp=R", "tp=GS(0,4)", "slice(tp)", 0},
-                      Case{"tp=8", {128, 256}, "tp=GS(0,4)", "tp=R", "all_gather(tp)", 96 * 1024},
-                      Case{"tp=8",
-                           {128, 256},
-                           "tp=P(sum)",
-                           "tp=GS(0,4)",
-                           "reduce_scatter(tp) permute(tp)",
-                           7 * 16 * 1024 + 16 * 1024},
-                      Case{"tp=8", {128, 256}, "tp=GS(0,4)", "tp=GS(0,2)", "permute(tp)", 32 * 1024},
-                      Case{"tp=4", {8}, "tp=S(0)", "tp=GS(0,4)", "none(tp)", 0},
-                      Case{"tp=4", {8}, "tp=R", "tp=GS(0,1)", "none(tp)", 0},
-                      Case{"tp=4", {8}, "tp=GS(0,2)", "tp=P(max)", "all_gather(tp) none(tp)", 16}));
+    ::testing::Values(
+        Case{"tp=8", {128, 256}, "tp=R", "tp=GS(0,4)", "slice(tp)", 0},
+        Case{"tp=8", {128, 256}, "tp=GS(0,4)", "tp=R", "all_gather(tp)", 96 * 1024},
+        Case{
+            "tp=8", {128, 256}, "tp=P(sum)", "tp=GS(0,4)", "reduce_scatter(tp) permute(tp)", 7 * 16 * 1024 + 16 * 1024},
+        Case{"tp=8", {128, 256}, "tp=GS(0,4)", "tp=GS(0,2)", "permute(tp)", 32 * 1024},
+        Case{"tp=4", {8}, "tp=S(0)", "tp=GS(0,4)", "none(tp)", 0},
+        Case{"tp=4", {8}, "tp=R", "tp=GS(0,1)", "none(tp)", 0},
+        Case{"tp=4", {8}, "tp=GS(0,2)", "tp=P(max)", "all_gather(tp) none(tp)", 16}));
 
 INSTANTIATE_TEST_SUITE_P(
     StridedKinds, PlanTest,
