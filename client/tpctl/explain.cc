@@ -66,6 +66,11 @@ absl::Status Explain(const GlobalOptions& globals, const ExplainOptions& options
   TP_ASSIGN_OR_RETURN(explanation.bindings, BindInputs(compiled->program, shapes));
   TP_ASSIGN_OR_RETURN(explanation.collectives, CollectivesOf(compiled->program, explanation.bindings));
   TP_ASSIGN_OR_RETURN(explanation.memory, MemoryOf(*compiled, explanation.bindings, /*widened=*/false));
+  if (submission.compute_dtype == DType::kBF16) {
+    TP_ASSIGN_OR_RETURN(const std::vector<RankMemory> widened, MemoryOf(*compiled, explanation.bindings, true));
+    compiled->warnings.push_back(absl::StrCat("a processor without a BF16 product holds weights of linear as F32: ",
+                                              BytesText(widened[0].parameter_bytes), " of parameters on rank 0"));
+  }
   std::fputs(ExplainText(explanation, globals.json()).c_str(), stdout);
   return absl::OkStatus();
 }

@@ -137,6 +137,7 @@ class Core::Impl {
   void SendAborts(uint64_t mesh_id, const std::string& reason);
   // Ends a mesh's epoch: all calls and loads on it fail with `status`.
   void BreakMesh(uint64_t mesh_id, const absl::Status& status);
+  bool WaitsForPeers(const WorkerState& worker) const;
   void CheckWorkers();
   std::string RankText(uint64_t mesh_id, int rank) const;  // "rank 1 (worker w1)"
 

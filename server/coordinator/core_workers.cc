@@ -25,7 +25,7 @@ void Core::Impl::On(WorkerJoined event) {
   state.description = worker;
   state.session = ++last_session_;
   state.last_heartbeat = now_;
-  state.head_since = now_;
+  state.head_since = state.moved_since = now_;
   workers_[worker.id] = std::move(state);
   Emit(SendWelcome{worker.id, options_.term});
   TryRestored();
@@ -42,6 +42,8 @@ void Core::Impl::On(WorkerHeartbeat event) {
   if (worker == nullptr) return;
   worker->last_heartbeat = now_;
   worker->used_bytes = event.used_bytes;
+  if (event.progress != worker->progress) worker->moved_since = now_;
+  worker->progress = event.progress;
   // Nothing is complete that was never sent.
   if (event.completed_sequence < worker->next_sequence) {
     worker->completed_sequence = std::max(worker->completed_sequence, event.completed_sequence);
@@ -105,7 +107,7 @@ void Core::Impl::BreakMesh(uint64_t mesh_id, const absl::Status& status) {
   ForgetCommands(mesh_id);
   // Survivors answer the abort; they get their whole time for it.
   for (int rank = 0; rank < static_cast<int>(mesh.workers.size()); ++rank) {
-    if (AliveRank(mesh_id, rank)) workers_.at(mesh.workers[rank]).head_since = now_;
+    if (AliveRank(mesh_id, rank)) workers_.at(mesh.workers[rank]).moved_since = now_;
   }
   std::vector<std::string> names;
   for (const auto& [name, model] : models_) {
@@ -124,6 +126,19 @@ void Core::Impl::BreakMesh(uint64_t mesh_id, const absl::Status& status) {
   }
 }
 
+// A rank whose peer still runs an earlier command, of another mesh perhaps, waits and does not hang.
+bool Core::Impl::WaitsForPeers(const WorkerState& worker) const {
+  if (worker.pending.empty()) return false;
+  const uint64_t order = worker.pending.front().order;
+  const auto record = commands_.find(order);
+  if (record == commands_.end()) return false;
+  return std::any_of(record->second.workers.begin(), record->second.workers.end(), [&](const std::string& peer) {
+    const auto it = workers_.find(peer);
+    return it != workers_.end() && it->second.healthy && !it->second.pending.empty() &&
+           it->second.pending.front().order < order;
+  });
+}
+
 // A rank that hangs makes its peers hang too. The one whose command is the oldest in the total order goes first, then
 // the one that completed least; the others get their whole time again once the mesh is aborted.
 void Core::Impl::CheckWorkers() {
@@ -134,6 +149,9 @@ void Core::Impl::CheckWorkers() {
   for (const std::string& id : silent) {
     const absl::Duration silence = now_ - workers_.at(id).last_heartbeat;
     LoseWorker(id, absl::StrCat("no heartbeat for ", absl::FormatDuration(silence)));
+  }
+  for (auto& [id, worker] : workers_) {
+    if (WaitsForPeers(worker)) worker.moved_since = now_;
   }
   while (true) {
     const WorkerState* worst = nullptr;
@@ -147,7 +165,7 @@ void Core::Impl::CheckWorkers() {
     if (worst == nullptr) return;
     const std::string id = worst->description.id;
     LoseWorker(id, absl::StrCat("command ", worst->pending.front().sequence, " stands still for ",
-                                absl::FormatDuration(now_ - worst->head_since)));
+                                absl::FormatDuration(now_ - worst->moved_since)));
   }
 }
 

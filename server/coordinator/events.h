@@ -31,6 +31,7 @@ struct WorkerHeartbeat {
   std::string worker, incarnation;
   uint64_t completed_sequence = 0;
   int64_t used_bytes = 0;
+  uint64_t progress = 0;  // grows while a command moves
 };
 struct StageProgressed {
   std::string worker, incarnation;

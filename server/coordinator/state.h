@@ -50,6 +50,7 @@ struct WorkerState : WorkerStream {  // with its command stream
   std::string reason;  // why it is not
   absl::Time last_heartbeat;
   int64_t used_bytes = 0;
+  uint64_t progress = 0;
 };
 
 struct MeshState {

@@ -51,7 +51,8 @@ class SessionReactor : public grpc::ServerBidiReactor<v1::SessionRequest, v1::Se
       case v1::SessionRequest::kHeartbeat: {
         if (!joined_) break;
         context_.loop->Post(WorkerHeartbeat{worker_, incarnation_, request_.heartbeat().completed_sequence(),
-                                            static_cast<int64_t>(request_.heartbeat().used_bytes())});
+                                            static_cast<int64_t>(request_.heartbeat().used_bytes()),
+                                            request_.heartbeat().progress()});
         // Answered by the core's thread, so that an answer means that it turns.
         context_.loop->Run([queue = queue_, dispatcher = context_.dispatcher](const Core&) {
           v1::SessionResponse response;

@@ -19,7 +19,7 @@ Numbers Order::Append(const std::vector<WorkerStream*>& streams, CommandClass co
     command.sent = now;
     command.limit = ProgressLimit(limits_, stream->usual, command_class != CommandClass::kWork);
     command.timed = command_class == CommandClass::kWork;
-    if (stream->pending.empty()) stream->head_since = now;
+    if (stream->pending.empty()) stream->head_since = stream->moved_since = now;
     numbers.sequences.push_back(command.sequence);
     numbers.limit = std::max(numbers.limit, command.limit);
     stream->pending.push_back(command);
@@ -42,12 +42,12 @@ AckVerdict Acknowledge(WorkerStream* stream, uint64_t sequence, uint64_t order, 
   }
   stream->completed_sequence = std::max(stream->completed_sequence, sequence);
   stream->pending.pop_front();
-  stream->head_since = now;
+  stream->head_since = stream->moved_since = now;
   return AckVerdict::kHead;
 }
 
 bool Overdue(const WorkerStream& stream, absl::Time now) {
-  return !stream.pending.empty() && now - stream.head_since > stream.pending.front().limit;
+  return !stream.pending.empty() && now - stream.moved_since > stream.pending.front().limit;
 }
 
 }  // namespace tp::server

@@ -25,8 +25,9 @@ struct PendingCommand {
 struct WorkerStream {
   uint64_t next_sequence = 1;
   uint64_t completed_sequence = 0;
-  absl::Time head_since;  // since when the oldest pending command is the oldest
-  absl::Duration usual;   // running estimate of a timed command; 0 = none yet
+  absl::Time head_since;   // since when the oldest pending command is the oldest
+  absl::Time moved_since;  // since when nothing of it has moved; the watchdog's clock
+  absl::Duration usual;    // running estimate of a timed command; 0 = none yet
   std::deque<PendingCommand> pending;
 };
 
@@ -64,7 +65,7 @@ enum class AckVerdict {
 };
 AckVerdict Acknowledge(WorkerStream* stream, uint64_t sequence, uint64_t order, absl::Time now);
 
-// The oldest pending command is the oldest for longer than its limit.
+// The oldest pending command has not moved for longer than its limit.
 bool Overdue(const WorkerStream& stream, absl::Time now);
 
 }  // namespace tp::server

@@ -97,6 +97,7 @@ void WorkerSession::Serve() {
     RuntimeUsage usage = runtime_->Usage();
     v1::SessionRequest heartbeat;
     heartbeat.mutable_heartbeat()->set_completed_sequence(usage.completed_sequence);
+    heartbeat.mutable_heartbeat()->set_progress(usage.progress);
     heartbeat.mutable_heartbeat()->set_used_bytes(static_cast<uint64_t>(usage.used_bytes));
     session_queue_.Push(std::move(heartbeat));
     AwaitEnd(interval);

@@ -1,6 +1,6 @@
 // The headers that the ranks of a mesh exchange around the steps of a command, so that no payload moves before all
 // agree and no result leaves before all succeeded. Example:
-//   Agreement agreement(communicator, {.epoch = 3, .sequence = order, .fingerprint = f}, deadline);
+//   Agreement agreement(communicator, {.epoch = 3, .sequence = order, .fingerprint = f}, pace);
 //   AgreedStatus opened = agreement.Exchange(0, /*closing=*/false, local_status);
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "worker/collective/communicator.h"
+#include "worker/runtime/pace.h"
 
 namespace tp::worker {
 
@@ -21,8 +22,8 @@ struct AgreedStatus {
 // Owned by the executor thread.
 class Agreement {
  public:
-  Agreement(Communicator& communicator, StepHeader header, absl::Time deadline)
-      : communicator_(communicator), header_(header), deadline_(deadline), group_(communicator.size()) {
+  Agreement(Communicator& communicator, StepHeader header, Pace& pace)
+      : communicator_(communicator), header_(header), pace_(pace), group_(communicator.size()) {
     std::iota(group_.begin(), group_.end(), 0);
   }
 
@@ -32,7 +33,10 @@ class Agreement {
     header_.step = step;
     header_.flags = closing ? 1 : 0;
     header_.status = static_cast<int32_t>(mine.code());
-    absl::StatusOr<std::vector<StepHeader>> headers = communicator_.ExchangeHeaders(group_, header_, deadline_);
+    absl::StatusOr<std::vector<StepHeader>> headers =
+        communicator_.ExchangeHeaders(group_, header_, opened_ ? pace_.Deadline() : pace_.OpeningDeadline());
+    opened_ = true;
+    pace_.Advance();
     // What this rank knows already is nearer to the cause than the peer that is gone.
     if (!headers.ok()) return {mine.ok() ? headers.status() : mine, mine.ok() ? -1 : communicator_.rank(), true};
     AgreedStatus agreed{AgreeOn(group_, *headers), -1, false};
@@ -47,7 +51,8 @@ class Agreement {
  private:
   Communicator& communicator_;
   StepHeader header_;
-  const absl::Time deadline_;
+  Pace& pace_;
+  bool opened_ = false;
   std::vector<int> group_;
 };
 

@@ -141,8 +141,8 @@ WorkOutcome WorkerRuntime::Impl::ApplyRun(const Command& command, const Run& run
     staged.push_back(bytes.ok() ? *std::move(bytes) : std::string());
     inputs.push_back(staged.back());
   }
-  return ExecuteRun({*device_, *stream_, **communicator, arena_, clock_->Now() + command.timeout * options_.time_scale,
-                     command.epoch, command.order},
+  Pace pace(*clock_, command.timeout * options_.time_scale, progress_);
+  return ExecuteRun({*device_, *stream_, **communicator, arena_, pace, command.epoch, command.order},
                     model.ok() ? *model : nullptr, run, inputs, refused);
 }
 
@@ -150,8 +150,8 @@ WorkOutcome WorkerRuntime::Impl::ApplyDecode(const Command& command, const Decod
   const absl::StatusOr<std::shared_ptr<Communicator>> communicator = CommunicatorFor(command);
   if (!communicator.ok()) return Refused(communicator.status());
   const absl::StatusOr<LoadedModel*> model = ModelFor(command, decode.model, (*communicator)->rank());
-  return ExecuteDecode({*device_, *stream_, **communicator, arena_,
-                        clock_->Now() + command.timeout * options_.time_scale, command.epoch, command.order},
+  Pace pace(*clock_, command.timeout * options_.time_scale, progress_);
+  return ExecuteDecode({*device_, *stream_, **communicator, arena_, pace, command.epoch, command.order},
                        model.ok() ? *model : nullptr, decode, model.status());
 }
 

@@ -80,8 +80,7 @@ class Decoding {
   // Runs the step and takes its tokens. `transport` is set where the communicator failed.
   absl::Status Step(bool* transport) {
     const ProgramExecutor& executor = *model_.step;
-    const StepContext step{context_.device, context_.stream,   context_.communicator,
-                           context_.arena,  context_.deadline, true,
+    const StepContext step{context_.device, context_.stream, context_.communicator, context_.arena, context_.pace, true,
                            tokens_.spans};
     started_.clear();
     for (const StepTokens::Part& part : tokens_.parts) started_.push_back(part.id);
@@ -218,7 +217,7 @@ WorkOutcome ExecuteDecode(const WorkContext& context, LoadedModel* model, const 
                       {.epoch = static_cast<uint32_t>(context.epoch),
                        .sequence = context.order,
                        .fingerprint = model == nullptr ? 0 : model->fingerprint},
-                      context.deadline);
+                      context.pace);
   auto agree = [&](uint32_t step, bool closing, const absl::Status& mine) {
     AgreedStatus agreed = agreement.Exchange(step, closing, mine);
     outcome.status = std::move(agreed.status);

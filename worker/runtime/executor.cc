@@ -180,7 +180,7 @@ absl::StatusOr<int64_t> ProgramExecutor::Redistribute(const StepContext& context
     scratch = {context.arena.data() + bound.memory.scratch_offset[index], bound.memory.scratch_bytes[index]};
   }
   const RedistributeContext redistribute{context.device, context.stream, context.communicator,
-                                         program_->mesh, coordinate_,    context.deadline};
+                                         program_->mesh, coordinate_,    context.pace.Deadline()};
   return ExecuteRedistributeStep(redistribute, *instruction.step, *from.global, from.view, to.view, scratch);
 }
 
@@ -196,6 +196,7 @@ void ProgramExecutor::ZeroOutputs(const StepContext& context, const BoundProgram
 StepOutcome ProgramExecutor::Execute(const StepContext& context, const BoundProgram& bound) const {
   StepOutcome outcome;
   for (size_t i = 0; i < program_->instructions.size(); ++i) {
+    context.pace.Advance();
     const Instruction& instruction = program_->instructions[i];
     if (instruction.step.has_value()) {
       const absl::StatusOr<int64_t> bytes = Redistribute(context, bound, i);

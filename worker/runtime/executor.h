@@ -17,6 +17,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/device/device.h"
 #include "worker/runtime/operations.h"
+#include "worker/runtime/pace.h"
 
 namespace tp::worker {
 
@@ -54,7 +55,7 @@ struct StepContext {
   Stream& stream;
   Communicator& communicator;
   Arena& arena;
-  absl::Time deadline;
+  Pace& pace;
   bool paged = false;  // a decode step: attention uses `sequences` and the caches
   absl::Span<const SequenceSpan> sequences;
 };

@@ -8,7 +8,7 @@ namespace tp::worker {
 namespace {
 
 StepContext StepContextOf(const WorkContext& context) {
-  return {context.device, context.stream, context.communicator, context.arena, context.deadline, false, {}};
+  return {context.device, context.stream, context.communicator, context.arena, context.pace, false, {}};
 }
 
 // What can be refused before anything is sent.
@@ -130,7 +130,7 @@ WorkOutcome ExecuteRun(const WorkContext& context, LoadedModel* model, const Run
                       {.epoch = static_cast<uint32_t>(context.epoch),
                        .sequence = context.order,
                        .fingerprint = model == nullptr ? 0 : model->fingerprint},
-                      context.deadline);
+                      context.pace);
   auto agree = [&](uint32_t step, bool closing, const absl::Status& mine) {
     AgreedStatus agreed = agreement.Exchange(step, closing, mine);
     outcome.status = std::move(agreed.status);

@@ -2,6 +2,7 @@
 // device between two commands. See worker_runtime.h for what it promises.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -79,6 +80,8 @@ class WorkerRuntime::Impl {
   uint64_t term_ = 0;
   RuntimeUsage usage_;
   bool stopping_ = false;
+
+  std::atomic<uint64_t> progress_ = 0;  // instructions and headers so far
 
   // The executor thread's:
   std::map<std::string, std::unique_ptr<LoadedModel>> models_;

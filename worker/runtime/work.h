@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/program/command.h"
 #include "worker/runtime/loaded_model.h"
+#include "worker/runtime/pace.h"
 
 namespace tp::worker {
 
@@ -18,7 +19,7 @@ struct WorkContext {
   Stream& stream;
   Communicator& communicator;
   Arena& arena;
-  absl::Time deadline;
+  Pace& pace;
   uint64_t epoch = 0;
   uint64_t order = 0;  // of the command; equal on all ranks
 };

@@ -133,7 +133,8 @@ void WorkerRuntime::Impl::Process(Command command) {
   for (const auto& [name, model] : models_) used += model->device_bytes;
   {
     const std::lock_guard lock(mutex_);
-    usage_ = {completed_, used};
+    usage_.completed_sequence = completed_;
+    usage_.used_bytes = used;
   }
   sink_->OnAck(std::move(ack));
   if (!streamed.empty()) sink_->OnResultData(std::get<Run>(command.kind).transfer_id, std::move(streamed));
@@ -193,7 +194,9 @@ void WorkerRuntime::Impl::Reset(uint64_t term) {
 
 RuntimeUsage WorkerRuntime::Impl::Usage() const {
   const std::lock_guard lock(mutex_);
-  return usage_;
+  RuntimeUsage usage = usage_;
+  usage.progress = progress_;
+  return usage;
 }
 
 WorkerRuntime::WorkerRuntime(std::unique_ptr<Device> device, std::unique_ptr<CollectiveBackend> backend,

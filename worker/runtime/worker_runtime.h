@@ -44,6 +44,7 @@ struct WorkerRuntimeOptions {
 struct RuntimeUsage {
   uint64_t completed_sequence = 0;
   int64_t used_bytes = 0;
+  uint64_t progress = 0;  // grows while a command moves
 };
 
 // Thread-safe. Destruction aborts what runs, joins all threads and frees everything.

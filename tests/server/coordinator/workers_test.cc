@@ -98,6 +98,50 @@ TEST(CoreWorkersTest, StuckWorkerIsLostAndItsPeerGetsItsWholeTime) {
   EXPECT_EQ(healthy, 1);
 }
 
+// Half seconds in which `mover` reports more instructions each time, and the others none.
+void PassMoving(Driver* d, absl::Duration time, const std::string& mover, uint64_t* progress) {
+  for (const absl::Time end = d->now + time; d->now < end;) {
+    d->now += absl::Milliseconds(500);
+    for (const auto& [id, incarnation] : d->incarnations) {
+      d->Do(WorkerHeartbeat{id, incarnation, 0, 0, id == mover ? ++*progress : 0});
+    }
+    d->Do(Tick{});
+  }
+}
+
+TEST(CoreWorkersTest, LongCommandThatMovesIsNotLost) {
+  Driver d;
+  d.Join("a");
+  d.Deploy("m", 1);
+  d.Forward(1, "m");
+  d.AckAll();
+  d.Forward(2, "m");
+  uint64_t progress = 0;
+  PassMoving(&d, absl::Minutes(2), "a", &progress);
+  EXPECT_EQ(Replies<ForwardReply>(d, 2), 0);
+  PassMoving(&d, absl::Seconds(5), "", &progress);
+  EXPECT_THAT(Text(ReplyTo<ForwardReply>(d, 2).status), HasSubstr("stands still"));
+}
+
+TEST(CoreWorkersTest, RankThatWaitsForAPeersEarlierCommandIsNotLost) {
+  Driver d;
+  d.Join("a");
+  d.Join("b");
+  d.Deploy("both", 2);
+  d.Deploy("one", 1);
+  const std::string busy = d.core.meshes().rbegin()->second.workers[0];
+  d.Forward(1, "both");
+  d.Forward(2, "one");
+  d.AckAll();
+  d.Forward(3, "one");
+  d.Forward(4, "both");  // the other worker is at its header already
+  uint64_t progress = 0;
+  PassMoving(&d, absl::Minutes(1), busy, &progress);
+  EXPECT_EQ(Replies<ForwardReply>(d, 4), 0);
+  PassMoving(&d, absl::Seconds(5), "", &progress);
+  EXPECT_THAT(Text(ReplyTo<ForwardReply>(d, 4).status), HasSubstr("worker " + busy + ") was lost"));
+}
+
 TEST(CoreWorkersTest, TransportFailureWithoutALostWorkerBreaksTheMeshWithItsFirstCause) {
   Driver d;
   d.Join("a");
