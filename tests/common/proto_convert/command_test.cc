@@ -119,7 +119,7 @@ ForwardProgram SmallProgram() {
   linear.function = "linear";
   linear.inputs = {1, 0, -1};
   linear.outputs = {2};
-  linear.attributes = {{"output_dtype", DType::kF32}};
+  linear.attributes = {{"output_dtype", std::string("F32")}};
   linear.module_path = "fc";
   Instruction gather;
   gather.function = "redistribute";
@@ -146,7 +146,7 @@ TEST(ProgramConvert, KeepsEverything) {
   EXPECT_EQ(back->values[2].spec, program.values[2].spec);
   EXPECT_EQ(back->operands[1].kind, OperandKind::kInput);
   EXPECT_THAT(back->instructions[0].inputs, ElementsAre(1, 0, -1));
-  EXPECT_EQ(std::get<DType>(back->instructions[0].attributes.at("output_dtype")), DType::kF32);
+  EXPECT_EQ(std::get<std::string>(back->instructions[0].attributes.at("output_dtype")), "F32");
   EXPECT_EQ(back->instructions[1].step, program.instructions[1].step);
   EXPECT_EQ(back->outputs[0].value, 3);
   EXPECT_EQ(back->input_checks[0].limit, 5);
