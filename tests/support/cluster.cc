@@ -85,8 +85,18 @@ TemporaryFolder::~TemporaryFolder() {
 }
 
 Cluster::Cluster(int workers, const std::vector<std::string>& extra, const std::vector<std::string>& environment) {
-  std::vector<std::string> words = {Program("tpctl"), "local", "up",        "--workers", absl::StrCat(workers),
-                                    "--dir",          dir(),   "--threads", "1"};
+  // Limits are stretched: sanitizers are slow, and machines that test are shared.
+  std::vector<std::string> words = {Program("tpctl"),
+                                    "local",
+                                    "up",
+                                    "--workers",
+                                    absl::StrCat(workers),
+                                    "--dir",
+                                    dir(),
+                                    "--threads",
+                                    "1",
+                                    "--coordinator-flag=--time-scale=5",
+                                    "--worker-flag=--time-scale=5"};
   words.insert(words.end(), extra.begin(), extra.end());
   const CommandResult result = RunCommand(words, environment);
   if (result.code != 0) std::fprintf(stderr, "local up: %s%s\n", result.out.c_str(), result.err.c_str());
