@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   auto command = [&](CLI::App* parent, const char* name, const char* help, std::function<absl::Status()> body) {
     CLI::App* sub = parent->add_subcommand(name, help);
     sub->fallthrough();
+    sub->footer("Of every command: --server HOST:PORT, --timeout SECONDS, --output-format table|json");
     sub->callback([&run, body] { run = body; });
     return sub;
   };
