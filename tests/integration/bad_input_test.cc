@@ -104,7 +104,7 @@ TEST_F(BadInput, WeightFiles) {
   const std::string plan = Write("p.textproto", Replaced(Mlp(), "name: \"mlp\"", "name: \"other\""));
   std::filesystem::resize_file(folder_.path() + "/mlp.safetensors",
                                std::filesystem::file_size(folder_.path() + "/mlp.safetensors") - 1);
-  Refused({"submit", plan}, "DATA_LOSS", {"mlp.safetensors"});
+  Refused({"submit", plan}, "INVALID_ARGUMENT", {"mlp.safetensors"});
   std::filesystem::remove(folder_.path() + "/mlp.safetensors");
   Refused({"submit", plan}, "NOT_FOUND", {"mlp.safetensors"});
   // What failed left its name free.
@@ -139,7 +139,7 @@ TEST_F(BadInput, Requests) {
     Refused({"forward", "kjv2", "--input", absl::StrCat("ids=256,65,", bad)}, "INVALID_ARGUMENT", {bad, "257", "2"});
   Refused({"generate", "kjv2", "--prompt-ids", "256,300"}, "INVALID_ARGUMENT", {"300", "257"});
   Refused({"generate", "kjv2", "--prompt-ids", ""}, "INVALID_ARGUMENT", {});
-  Refused({"generate", "kjv2", "--prompt", std::string(600, 'a')}, "INVALID_ARGUMENT", {"601", "512"});
+  Refused({"generate", "kjv2", "--prompt", std::string(600, 'a')}, "INVALID_ARGUMENT", {"601", "511"});
   Refused({"generate", "kjv2", "--prompt", "a", "--max-new-tokens", "511"}, "INVALID_ARGUMENT", {"511", "512"});
   Refused({"generate", "kjv2", "--prompt", "a", "--temperature", "-1"}, "INVALID_ARGUMENT", {"temperature"});
   Refused({"generate", "kjv2", "--prompt", "a", "--top-p", "1.5"}, "INVALID_ARGUMENT", {"top_p"});

@@ -183,7 +183,11 @@ TEST(Concurrency, AnUploadThatIsGivenUpLeavesNothing) {
 TEST(Concurrency, ASlowLoaderHoldsUpNothing) {
   TemporaryFolder slow;
   std::filesystem::copy(Source("deploy/demo/kjv"), slow.path() + "/kjv-slow", std::filesystem::copy_options::recursive);
-  Cluster cluster(2, {}, {absl::StrCat("LD_PRELOAD=", TP_SLOW_READS), "TP_SLOW_READS_PATH=kjv-slow"});
+  const std::string gate = slow.path() + "/gate";
+  std::ofstream(gate) << "closed";
+  Cluster cluster(2, {},
+                  {absl::StrCat("LD_PRELOAD=", TP_SLOW_READS), "TP_SLOW_READS_PATH=kjv-slow",
+                   absl::StrCat("TP_SLOW_READS_GATE=", gate)});
   const std::string model = cluster.SubmitDemo(2);
   cluster.Submit(Source("deploy/demo/mlp.textproto"), "mlp", "tp=2");
   const std::string file = cluster.dir() + "/slow.pb";
@@ -196,7 +200,7 @@ TEST(Concurrency, ASlowLoaderHoldsUpNothing) {
   const auto client = cluster.Connect();
   ASSERT_TRUE(Eventually([&] {
     const auto description = client->GetModel("slow", false);
-    return description.ok() && description->summary.loaded_bytes > 0;
+    return description.ok() && description->summary.state == "LOADING";
   }));
   const std::vector<client::NamedTensor> x = {{"x", MakeHostTensor<float>({1, 8}, {1, 2, 3, 4, 5, 6, 7, 8})}};
   for (int i = 0; i < 3; ++i) {
@@ -207,8 +211,11 @@ TEST(Concurrency, ASlowLoaderHoldsUpNothing) {
     const auto result = client->Forward("mlp", x);
     EXPECT_TRUE(result.ok()) << result.status();
   }));
-  EXPECT_FALSE(loaded) << "the source was not slow enough to show anything";
+  EXPECT_FALSE(loaded);
+  std::filesystem::remove(gate);
   loader.join();
+  EXPECT_TRUE(loaded);
+  EXPECT_EQ(cluster.Tpctl({"generate", "slow", "--prompt", "And", "--max-new-tokens", "4"}).code, 0);
 }
 
 TEST(Concurrency, AClientThatLeavesEndsItsGeneration) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -59,7 +61,12 @@ TEST(Failure, AKilledWorkerFailsItsRequestsByNameAndOthersAnswer) {
 }
 
 TEST(Failure, AWorkerKilledWhileItLoadsFailsTheSubmissionAndLeavesNothing) {
-  Cluster cluster(2, {}, {absl::StrCat("LD_PRELOAD=", TP_SLOW_READS), "TP_SLOW_READS_PATH=deploy/demo/kjv/model"});
+  TemporaryFolder folder;
+  const std::string gate = folder.path() + "/gate";
+  std::ofstream(gate) << "closed";
+  Cluster cluster(2, {},
+                  {absl::StrCat("LD_PRELOAD=", TP_SLOW_READS), "TP_SLOW_READS_PATH=deploy/demo/kjv/model",
+                   absl::StrCat("TP_SLOW_READS_GATE=", gate)});
   const std::string file = cluster.dir() + "/kjv.pb";
   ASSERT_EQ(cluster.Tpctl({"import", Source("deploy/demo/kjv"), "--tp", "2", "--out", file}).code, 0);
   CommandResult result;
@@ -67,10 +74,11 @@ TEST(Failure, AWorkerKilledWhileItLoadsFailsTheSubmissionAndLeavesNothing) {
   const auto client = cluster.Connect();
   ASSERT_TRUE(Eventually([&] {
     const auto description = client->GetModel("kjv", false);
-    return description.ok() && description->summary.loaded_bytes > 0;
+    return description.ok() && description->summary.state == "LOADING";
   }));
   kill(cluster.WorkerPid("worker-1"), SIGKILL);
   submit.join();
+  std::filesystem::remove(gate);
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, AllOf(HasSubstr("tpctl: UNAVAILABLE: "), HasSubstr("worker-1")));
   EXPECT_TRUE(cluster.Tpctl({"models", "--output-format", "json"}).json()["models"].empty());
