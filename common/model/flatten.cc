@@ -156,14 +156,24 @@ absl::StatusOr<std::vector<int>> Flattener::Forward(const Module& module, const 
   return values;
 }
 
-// Puts a call's arguments in the order of the callee's.
+std::vector<std::string> OutputNames(const GraphNode& node) {
+  return node.outputs.empty() ? std::vector<std::string>{node.name} : node.outputs;
+}
+
+std::vector<std::string> MadeIn(const CompositeConfig& graph) {
+  std::vector<std::string> names;
+  for (const GraphNode& node : graph.nodes) {
+    for (std::string& name : OutputNames(node)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// Puts a call's arguments in the order of the callee's. `graph`: whose node calls.
 absl::StatusOr<std::vector<int>> OrderArguments(const std::string& callee, const std::vector<Argument>& given,
                                                 const std::vector<GraphInput>& wanted,
-                                                const std::map<std::string, int>& scope,
-                                                const std::vector<std::string>& later) {
-  std::vector<std::string> names, in_scope;
+                                                const std::map<std::string, int>& scope, const CompositeConfig& graph) {
+  std::vector<std::string> names;
   for (const GraphInput& argument : wanted) names.push_back(argument.name);
-  for (const auto& [name, value] : scope) in_scope.push_back(name);
   std::vector<int> ordered(wanted.size(), -1);
   std::vector<bool> set(wanted.size(), false);
   size_t position = 0;
@@ -189,9 +199,12 @@ absl::StatusOr<std::vector<int>> OrderArguments(const std::string& callee, const
     if (argument.value.empty()) continue;
     auto value = scope.find(argument.value);
     if (value == scope.end()) {
+      const std::vector<std::string> later = MadeIn(graph);
       if (std::find(later.begin(), later.end(), argument.value) != later.end()) {
         return absl::InvalidArgumentError(absl::StrCat("value '", argument.value, "' is used before it is made"));
       }
+      std::vector<std::string> in_scope;
+      for (const auto& [name, made] : scope) in_scope.push_back(name);
       return absl::InvalidArgumentError(absl::StrCat(
           "there is no value '", argument.value, "'; nearest: ", JoinNames(NearestNames(argument.value, in_scope))));
     }
@@ -205,21 +218,9 @@ absl::StatusOr<std::vector<int>> OrderArguments(const std::string& callee, const
   return ordered;
 }
 
-std::vector<std::string> OutputNames(const GraphNode& node) {
-  return node.outputs.empty() ? std::vector<std::string>{node.name} : node.outputs;
-}
-
-std::vector<std::string> MadeIn(const CompositeConfig& graph) {
-  std::vector<std::string> names;
-  for (const GraphNode& node : graph.nodes) {
-    for (std::string& name : OutputNames(node)) names.push_back(std::move(name));
-  }
-  return names;
-}
-
 absl::StatusOr<std::vector<int>> Flattener::CallNode(const Module& module, const std::string& path,
                                                      const GraphNode& node, const std::map<std::string, int>& scope) {
-  const std::vector<std::string> later = MadeIn(std::get<CompositeConfig>(module.config));
+  const auto& graph = std::get<CompositeConfig>(module.config);
   if (node.child.empty() == node.function.empty()) {
     return absl::InvalidArgumentError("exactly one of child and function must be set");
   }
@@ -230,7 +231,7 @@ absl::StatusOr<std::vector<int>> Flattener::CallNode(const Module& module, const
       for (const FunctionArgument& argument : function->arguments)
         arguments.push_back({argument.name, argument.optional});
       TP_ASSIGN_OR_RETURN(std::vector<int> inputs,
-                          OrderArguments(node.function, node.arguments, arguments, scope, later));
+                          OrderArguments(node.function, node.arguments, arguments, scope, graph));
       TP_ASSIGN_OR_RETURN(const int output, AddFunction(node.function, std::move(inputs), node.attributes, path,
                                                         absl::StrCat(path, ":", OutputNames(node)[0])));
       return std::vector<int>{output};
@@ -243,22 +244,20 @@ absl::StatusOr<std::vector<int>> Flattener::CallNode(const Module& module, const
   std::string child_path = path;
   for (absl::string_view piece : absl::StrSplit(node.child, '.')) {
     const std::string token(piece.data(), piece.size());
-    const Module* next = nullptr;
-    std::vector<std::string> names;
-    for (const Module& candidate : child->children) {
-      names.push_back(candidate.name);
-      if (candidate.name == token) next = &candidate;
-    }
-    if (next == nullptr) {
+    const auto next = std::find_if(child->children.begin(), child->children.end(),
+                                   [&](const Module& candidate) { return candidate.name == token; });
+    if (next == child->children.end()) {
+      std::vector<std::string> names;
+      for (const Module& candidate : child->children) names.push_back(candidate.name);
       return absl::InvalidArgumentError(absl::StrCat("there is no child '", node.child, "' (", FieldOf(child_path),
                                                      " has no '", token,
                                                      "'); nearest: ", JoinNames(NearestNames(token, names))));
     }
-    child = next;
+    child = &*next;
     child_path = JoinPath(child_path, token);
   }
   TP_ASSIGN_OR_RETURN(const std::vector<int> inputs, OrderArguments(absl::StrCat("'", node.child, "'"), node.arguments,
-                                                                    ArgumentsOf(*child), scope, later));
+                                                                    ArgumentsOf(*child), scope, graph));
   return Call(*child, child_path, inputs);
 }
 

@@ -76,6 +76,31 @@ TEST(FlattenTest, SequentialChainsAndIdentityDoesNothing) {
   EXPECT_EQ(flat->values[flat->outputs[0].second].type.shape, (SymShape{5, 2}));
 }
 
+// Work that grew with the square of the nodes took minutes here.
+TEST(FlattenTest, LongGraphsAndWideListsTakeNoLongerThanTheirSize) {
+  constexpr int kNodes = 20000;
+  ModelDef model;
+  CompositeConfig graph;
+  graph.inputs = {{"x"}};
+  Module list{.name = "layers", .config = ModuleListConfig{}};
+  for (int i = 0; i < kNodes; ++i) {
+    const std::string from = i == 0 ? "x" : "n" + std::to_string(i - 1), to = "n" + std::to_string(i);
+    if (i % 4 == 0) {
+      list.children.push_back({.name = std::to_string(i), .config = IdentityConfig{}});
+      graph.nodes.push_back(CallChild(to, "layers." + std::to_string(i), {from}));
+    } else {
+      graph.nodes.push_back(CallFunction(to, "relu", {from}));
+    }
+  }
+  graph.outputs = {{"y", "n" + std::to_string(kNodes - 1)}};
+  model.root.config = std::move(graph);
+  model.root.children.push_back(std::move(list));
+  model.inputs = {{"x", DType::kF32, {Dim::Symbol("batch"), 4}}};
+  absl::StatusOr<FlatModel> flat = FlattenModel(model, DType::kF32);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  EXPECT_GT(flat->nodes.size(), static_cast<size_t>(kNodes));
+}
+
 TEST(FlattenTest, GenerationIsChecked) {
   ModelDef model = DecoderSubmission({}, 1).model;
   ASSERT_TRUE(FlattenModel(model, DType::kBF16).ok());
