@@ -27,7 +27,7 @@ struct ClientOptions {
 
 struct ModelSummary {
   std::string name, state, error, fingerprint;  // state: "READY", ...
-  Mesh mesh;
+  Mesh mesh = {};
   int64_t parameter_bytes = 0, loaded_bytes = 0, total_bytes = 0;
 };
 struct LocalBlock {
@@ -36,10 +36,10 @@ struct LocalBlock {
 };
 struct ParameterDescription {
   std::string name;
-  Shape shape;
+  Shape shape = {};
   DType dtype = DType::kF32;
-  Placements placements;
-  std::vector<LocalBlock> local;
+  Placements placements = {};
+  std::vector<LocalBlock> local = {};
   bool buffer = false;
 };
 struct ModuleDescription {
@@ -54,7 +54,7 @@ struct ModelWorker {
 struct InputType {
   std::string name;
   DType dtype = DType::kF32;
-  SymShape shape;
+  SymShape shape = {};
 };
 struct ModelDescription {
   ModelSummary summary;
@@ -69,8 +69,8 @@ struct WorkerInfo {
   std::string id, host, device, reason, version;
   bool healthy = false;
   int64_t memory_limit_bytes = 0, used_bytes = 0, pid = 0;
-  std::vector<std::string> models;
-  std::vector<int> ranks;  // of the models, in the same order
+  std::vector<std::string> models = {};
+  std::vector<int> ranks = {};  // of the models, in the same order
 };
 struct StatusInfo {
   std::string version;
@@ -78,8 +78,8 @@ struct StatusInfo {
   int workers_healthy = 0, workers = 0, models_ready = 0, models = 0, requests = 0;
 };
 struct SubmitOptions {
-  std::string name;            // in place of the submission's, where not empty
-  std::vector<MeshAxis> mesh;  // in place of the plan's, where not empty
+  std::string name = {};            // in place of the submission's, where not empty
+  std::vector<MeshAxis> mesh = {};  // in place of the plan's, where not empty
   bool dry_run = false;
 };
 struct SubmitResult {

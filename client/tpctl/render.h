@@ -13,9 +13,9 @@ namespace tp::client {
 struct Explanation {
   std::string name;
   const CompiledModel* compiled = nullptr;
-  Bindings bindings;
-  std::vector<CollectiveRecord> collectives;
-  std::vector<RankMemory> memory;
+  Bindings bindings = {};
+  std::vector<CollectiveRecord> collectives = {};
+  std::vector<RankMemory> memory = {};
 };
 struct GenerateSummary {
   std::string text;
@@ -28,7 +28,7 @@ struct VerifyRow {
 };
 struct VerifySummary {
   std::string model;
-  std::vector<VerifyRow> rows;
+  std::vector<VerifyRow> rows = {};
   double tolerance = 0;
   bool equal = false;
 };
