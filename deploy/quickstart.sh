@@ -64,7 +64,7 @@ reference=$(awk '/"greedy"/ {on = 1} on {print} on && /\]/ {exit}' deploy/demo/k
 [ "$one" = "$reference" ] || fail "the 64 tokens of one worker differ from the reference"
 cat <<TXT
 
-What happened: a 3-million-parameter checkpoint was cut over 2 worker processes; each read only its own part. Every
+What happened: a 3-million-parameter checkpoint was cut over 2 worker processes; each read only the byte ranges of its shards. Every
 token took 9 all-reduces between them. The 64 tokens equal the reference and those of one worker.
 TXT
 if [ "$keep" -eq 1 ]; then

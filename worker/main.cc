@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", threads, "Threads of the device")->check(CLI::Range(1, 1024))->capture_default_str();
   app.add_option("--collective-host", options.collective_host, "Address where other workers reach this one")
       ->capture_default_str();
-  app.add_option("--memory-limit", options.memory_limit_bytes, "Bytes that it may use; 0 = no limit")
+  app.add_option("--memory-limit", options.memory_limit_bytes, "Bytes that it may use; 0 = the machine's memory")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--port", port, "Port of health and reflection, on loopback; 0 = any")
       ->check(CLI::Range(0, 65535))
@@ -89,6 +89,9 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
+  if (options.memory_limit_bytes == 0) {
+    options.memory_limit_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  }
   auto device = tp::worker::CreateCpuDevice({threads, options.memory_limit_bytes});
   if (!device.ok()) return Fail(device.status());
   auto backend = tp::worker::CreateGlooBackend(options.collective_host);

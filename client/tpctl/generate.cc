@@ -6,6 +6,7 @@
 #include "client/tpctl/inputs.h"
 #include "client/tpctl/render.h"
 #include "common/base/status.h"
+#include "common/checkpoint/json.h"
 
 namespace tp::client {
 
@@ -17,6 +18,8 @@ absl::Status Generate(const GlobalOptions& globals, const GenerateCommandOptions
     if (!ids.ok()) return Annotate(ids.status(), "--prompt-ids");
     request.token_ids = *std::move(ids);
   }
+  if (!QuoteJson(request.prompt).ok())
+    return absl::InvalidArgumentError("--prompt is not UTF-8; its bytes can be given as --prompt-ids");
   TP_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, ConnectTo(globals));
   GenerateSummary summary;
   const bool json = globals.json();
@@ -34,7 +37,7 @@ absl::Status Generate(const GlobalOptions& globals, const GenerateCommandOptions
     }
     return true;
   });
-  if (!json) std::fputs("\n", stdout);
+  if (!json && (status.ok() || !summary.token_ids.empty())) std::fputs("\n", stdout);
   TP_RETURN_IF_ERROR(status);
   if (json) std::fputs(GenerateJson(summary).c_str(), stdout);
   return absl::OkStatus();

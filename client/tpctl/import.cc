@@ -22,7 +22,11 @@ absl::Status Import(const GlobalOptions&, const ImportCommandOptions& options) {
   const std::string out = options.out.empty() ? "-.textproto" : options.out;
   TP_ASSIGN_OR_RETURN(SubmissionFormat format, SubmissionFormatOf(out));
   const std::string bytes = SerializeSubmission(submission, format);
-  if (!options.out.empty()) return WriteFileAtomically(options.out, {bytes});
+  if (!options.out.empty()) {
+    TP_RETURN_IF_ERROR(WriteFileAtomically(options.out, {bytes}));
+    std::fprintf(stderr, "wrote %s: model %s for tp=%d\n", options.out.c_str(), submission.name.c_str(), options.tp);
+    return absl::OkStatus();
+  }
   std::fwrite(bytes.data(), 1, bytes.size(), stdout);
   return absl::OkStatus();
 }

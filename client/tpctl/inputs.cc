@@ -30,9 +30,10 @@ absl::StatusOr<HostTensor> ReadFile(const std::string& name, const std::string& 
 }
 
 absl::StatusOr<HostTensor> ParseNumbers(const std::string& text, const InputType& type) {
+  if (absl::StripAsciiWhitespace(text).empty()) return absl::InvalidArgumentError("no values are given");
   std::vector<double> reals;
   std::vector<int64_t> integers;
-  for (absl::string_view word : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+  for (absl::string_view word : absl::StrSplit(text, ',')) {
     word = absl::StripAsciiWhitespace(word);
     double real = 0;
     int64_t integer = 0;

@@ -1,10 +1,12 @@
 // tpctl: parses the command line and runs one command. Exit 0 on success, 1 on a failed request, 2 on wrong usage.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <string>
 
 #include "client/tpctl/commands.h"
+#include "common/base/names.h"
 
 namespace {
 
@@ -16,6 +18,19 @@ bool IsUnbuilt(const std::string& name) {
        {"mesh", "tensor", "model", "profile", "embed", "export", "events", "diagnose", "completion"})
     if (name == unbuilt) return true;
   return false;
+}
+
+// The command: the first word that is neither a flag nor the value of a global one.
+std::string FirstWord(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--server" || word == "--timeout" || word == "--output-format") {
+      ++i;
+    } else if (word.rfind("-", 0) != 0) {
+      return word;
+    }
+  }
+  return "";
 }
 
 int Finish(const absl::Status& status) {
@@ -56,8 +71,9 @@ int main(int argc, char** argv) {
   LocalOptions up, down;
   CLI::App* sub =
       command(local, "up", "Starts them and returns when all are healthy", [&] { return LocalUp(globals, up); });
-  sub->add_option("--workers", up.workers, "Worker processes")->check(CLI::Range(1, 64));
-  sub->add_option("--dir", up.dir, "Folder of the endpoint, the logs and the state");
+  sub->add_option("--workers", up.workers, "Worker processes (default 2)")->check(CLI::Range(1, 64));
+  sub->add_option("--dir", up.dir,
+                  "Folder of the endpoint, the logs and the stored models (default ~/.local/state/tensorplane)");
   sub->add_option("--threads", up.threads, "Threads of each worker; 0 = cores / workers")->check(CLI::Range(0, 1024));
   sub->add_option("--model-root", up.model_root, "Weights must lie under it");
   sub->add_option("--coordinator-flag", up.coordinator_flags,
@@ -70,7 +86,7 @@ int main(int argc, char** argv) {
   sub = command(&app, "import", "Turns a Hugging Face folder into a submission file (offline)",
                 [&] { return Import(globals, import); });
   sub->add_option("DIR", import.dir, "Folder with config.json and safetensors")->required();
-  sub->add_option("--tp", import.tp, "Tensor-parallel degree of the plan")->check(CLI::Range(1, 1 << 20));
+  sub->add_option("--tp", import.tp, "Tensor-parallel degree of the plan (default 1)")->check(CLI::Range(1, 1 << 20));
   sub->add_option("--plan", import.plan, "standard")->check(CLI::IsMember({"standard", "auto"}));
   sub->add_flag("--sequence-parallel", import.sequence_parallel)->group("");
   sub->add_option("--memory-limit", import.memory_limit)->group("");
@@ -83,7 +99,8 @@ int main(int argc, char** argv) {
                 [&] { return Explain(globals, explain); });
   sub->add_option("FILE", explain.file, "Submission")->required();
   sub->add_option("--mesh", explain.mesh, "Axes in place of the file's, as tp=4");
-  sub->add_option("--shape", explain.shapes, "Shape of an input, as ids=1x16");
+  sub->add_option("--shape", explain.shapes,
+                  "Shape of an input, as ids=1x16; free sizes are 1 (the first) and 16 where left out");
   sub->add_option("--against", explain.against)->group("");
   sub->add_option("--plan", explain.plan)->group("");
   sub->add_option("--memory-limit", explain.memory_limit)->group("");
@@ -110,8 +127,10 @@ int main(int argc, char** argv) {
   ForwardOptions forward;
   sub = command(&app, "forward", "Runs a model once", [&] { return Forward(globals, forward); });
   sub->add_option("MODEL", forward.model, "Name")->required();
-  sub->add_option("--input", forward.inputs, "NAME=FILE (.npy, .safetensors) or NAME=1,2,3")->required();
-  sub->add_option("--output", forward.output, "File for the outputs: .safetensors, or .npy for a single one");
+  sub->add_option("--input", forward.inputs, "NAME=FILE (.npy, .safetensors: whole batches) or NAME=1,2,3 (one row)")
+      ->required();
+  sub->add_option("--output", forward.output,
+                  "File for the values: .safetensors, or .npy for a single output (JSON holds none)");
   sub->add_option("--output-form", forward.output_form, "full")->check(CLI::IsMember({"full", "shards"}));
 
   GenerateCommandOptions generate;
@@ -127,24 +146,30 @@ int main(int argc, char** argv) {
   sub->add_option("--temperature", generate.generate.temperature, "0 = greedy");
   sub->add_option("--top-k", generate.generate.top_k, "Only the k most likely; 0 = all");
   sub->add_option("--top-p", generate.generate.top_p, "Only the most likely of this probability; 0 = all");
-  sub->add_option("--seed", generate.generate.seed, "Equal seeds give equal tokens");
+  sub->add_option("--seed", generate.generate.seed, "Equal seeds give equal tokens")->check(CLI::NonNegativeNumber);
 
   VerifyOptions verify;
   sub = command(&app, "verify", "Compares a model with the same weights on one rank",
                 [&] { return Verify(globals, verify); });
   sub->add_option("MODEL", verify.model, "Name")->required();
   sub->add_option("--input", verify.inputs, "As of forward; seeded values where left out");
-  sub->add_option("--tolerance", verify.tolerance, "Largest difference allowed")->check(CLI::NonNegativeNumber);
+  sub->add_option("--tolerance", verify.tolerance, "Largest difference allowed (default 1e-4)")
+      ->check(CLI::NonNegativeNumber);
 
   command(&app, "workers", "Lists workers", [&] { return ListWorkers(globals); });
   command(&app, "status", "Shows the coordinator's state", [&] { return Status(globals); });
   command(&app, "version", "Shows the version", [&] { return Version(globals); });
 
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word.rfind("-", 0) == 0) continue;
+  app.set_version_flag("--version", TP_VERSION);
+  std::vector<std::string> names;
+  for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(known->get_name());
+  const std::string word = FirstWord(argc, argv);
+  if (!word.empty() && std::find(names.begin(), names.end(), word) == names.end()) {
     if (IsUnbuilt(word)) return Finish(absl::UnimplementedError("tpctl " + word + " is not built yet"));
-    break;
+    std::fprintf(stderr, "tpctl: there is no command '%s'; commands: %s\nRun with --help for more information.\n",
+                 word.c_str(), tp::JoinNames(names).c_str());
+    return 2;
   }
   try {
     app.parse(argc, argv);

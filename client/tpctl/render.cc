@@ -62,7 +62,7 @@ std::string ModulesTable(const std::vector<ModuleDescription>& modules) {
 
 std::string CollectivesTable(const std::vector<CollectiveRecord>& collectives) {
   if (collectives.empty()) return "no collectives\n";
-  std::vector<std::vector<std::string>> rows = {{"COLLECTIVE", "AXIS", "BYTES", "MODULE", "REASON"}};
+  std::vector<std::vector<std::string>> rows = {{"COLLECTIVE", "AXIS", "BYTES RECEIVED", "MODULE", "REASON"}};
   int64_t total = 0;
   for (const CollectiveRecord& record : collectives) {
     total += record.bytes;
@@ -138,7 +138,7 @@ std::string SubmitText(const SubmitResult& result, bool dry_run, bool json) {
     absl::StrAppend(&text, result.model.name, " is valid on ", result.model.mesh.ToString(), "; nothing was changed\n");
   else
     absl::StrAppend(&text, result.model.name, " is ", result.model.state, " on ", result.model.mesh.ToString(), ", ",
-                    BytesText(result.model.parameter_bytes), " of parameters\n");
+                    BytesText(result.model.parameter_bytes), " of parameters over its ranks\n");
   return text;
 }
 
@@ -189,7 +189,7 @@ std::string DescribeText(const ModelDescription& model, bool json) {
                     PlacementsText(model.summary.mesh, parameter.placements), absl::StrJoin(locals, " ")});
   }
   absl::StrAppend(&text, "\n", Table(rows), "\n", ModulesTable(model.modules), "\n");
-  rows = {{"RANK", "WORKER", "BYTES READ", "PARAMETERS"}};
+  rows = {{"RANK", "WORKER", "READ FROM FILES", "PARAMETERS IN MEMORY"}};
   for (const ModelWorker& worker : model.workers)
     rows.push_back(
         {absl::StrCat(worker.rank), worker.id, BytesText(worker.bytes_read), BytesText(worker.parameter_bytes)});
@@ -307,9 +307,10 @@ std::string ExplainText(const Explanation& explanation, bool json) {
   }
   std::vector<std::string> sizes;
   for (const auto& [symbol, value] : explanation.bindings) sizes.push_back(absl::StrCat(symbol, "=", value));
-  std::string text = absl::StrCat(explanation.name, " on ", compiled.mesh.ToString(),
-                                  sizes.empty() ? "" : absl::StrCat(" with ", absl::StrJoin(sizes, ", ")),
-                                  "\nfingerprint ", compiled.fingerprint, "\n\n", ModulesTable(modules), "\n");
+  std::string text =
+      absl::StrCat(explanation.name, " on ", compiled.mesh.rank_count() == 1 ? "one rank" : compiled.mesh.ToString(),
+                   sizes.empty() ? "" : absl::StrCat(" with ", absl::StrJoin(sizes, ", ")), "\nfingerprint ",
+                   compiled.fingerprint, "\n\n", ModulesTable(modules), "\n");
   std::vector<std::vector<std::string>> rows = {{"PARAMETER", "TYPE", "PLACEMENTS"}};
   for (const PlacedState& placed : compiled.states)
     rows.push_back({placed.state.path, absl::StrCat(Name(DTypeName(placed.state.dtype)), ShapeText(placed.state.shape)),

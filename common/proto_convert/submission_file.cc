@@ -108,7 +108,7 @@ absl::StatusOr<v1::Submission> ParseSubmissionMessage(std::string_view bytes, Su
   switch (format) {
     case SubmissionFormat::kBinary:
       if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-        return absl::InvalidArgumentError("not a serialized tp.v1.Submission");
+        return absl::InvalidArgumentError("not a serialized tp.v1.Submission, or one with a string that is not UTF-8");
       }
       TP_RETURN_IF_ERROR(RefuseUnknownFields(message, ""));
       break;
@@ -118,6 +118,10 @@ absl::StatusOr<v1::Submission> ParseSubmissionMessage(std::string_view bytes, Su
     case SubmissionFormat::kJson:
       TP_RETURN_IF_ERROR(ParseJson(std::string(bytes), &message));
       break;
+  }
+  // The text forms can hold strings that the wire refuses.
+  if (v1::Submission copy; format != SubmissionFormat::kBinary && !copy.ParseFromString(message.SerializeAsString())) {
+    return absl::InvalidArgumentError("a name or path in the submission is not UTF-8");
   }
   return message;
 }

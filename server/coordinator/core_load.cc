@@ -98,7 +98,7 @@ void Core::Impl::LoadStageFinished(StageRecord* stage, const StageResult& result
     ++load.listening;
   } else if (stage->kind == StageRecord::Kind::kLoad) {
     ModelRank& rank = model.ranks[stage->rank];
-    rank.bytes_read = result.bytes_read;
+    rank.bytes_read = rank.done_bytes = rank.total_bytes = result.bytes_read;
     rank.parameter_bytes = result.parameter_bytes;
     Changed(name);
   }

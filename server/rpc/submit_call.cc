@@ -47,9 +47,10 @@ class SubmitCall : public grpc::ServerReadReactor<v1::SubmitRequest>,
   }
 
   void OnCancel() override {
+    // First, so that a submission that is still compiled is never posted after its cancellation.
+    End(absl::CancelledError("the client has gone"));
     context_.loop->Run([dispatcher = context_.dispatcher, id = id_](const Core&) { dispatcher->RemoveCall(id); });
     context_.loop->Post(CallCancelled{id_});
-    End(absl::CancelledError("the client has gone"));
   }
 
   void OnDone() override { self_.reset(); }
@@ -96,6 +97,10 @@ class SubmitCall : public grpc::ServerReadReactor<v1::SubmitRequest>,
 
   // On the pool.
   void Compile() {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (ended_) return;
+    }
     absl::Status status = ParseAndCompile();
     if (!status.ok()) {
       End(status);
@@ -110,10 +115,6 @@ class SubmitCall : public grpc::ServerReadReactor<v1::SubmitRequest>,
       Finish(grpc::Status::OK);
       return;
     }
-    context_.loop->Run([self = shared_from_this()](const Core&) {
-      absl::MutexLock lock(&self->mutex_);
-      if (!self->ended_) self->context_.dispatcher->AddCall(self->id_, self);
-    });
     SubmitRequested event;
     event.call = id_;
     event.request_id = header_message_.request_id();
@@ -121,7 +122,12 @@ class SubmitCall : public grpc::ServerReadReactor<v1::SubmitRequest>,
     event.submission = submission_;
     event.compiled = compiled_;
     event.blob = std::move(blob_);
-    context_.loop->Post(std::move(event));
+    context_.loop->Run([self = shared_from_this(), event = std::move(event)](const Core&) {
+      absl::MutexLock lock(&self->mutex_);
+      if (self->ended_) return;  // the client has gone: nothing of it is left behind
+      self->context_.dispatcher->AddCall(self->id_, self);
+      self->context_.loop->Post(event);
+    });
   }
 
   absl::Status ParseAndCompile() {

@@ -132,6 +132,8 @@ TEST_F(BadInput, Requests) {
   Refused({"delete", "nothing"}, "NOT_FOUND", {"nothing"});
   Refused({"forward", "mlp", "--input", "y=1"}, "INVALID_ARGUMENT", {"'y'", "x"});
   Refused({"forward", "mlp", "--input", "x=1,2"}, "INVALID_ARGUMENT", {"x"});
+  Refused({"forward", "mlp", "--input", "x=1,2,,3,4,5,6,7,8"}, "INVALID_ARGUMENT", {"''"});
+  Refused({"forward", "mlp", "--input", "x="}, "INVALID_ARGUMENT", {"no values"});
   Refused({"forward", "mlp", "--input", "x=1,2,three"}, "INVALID_ARGUMENT", {"three"});
   Refused({"forward", "mlp", "--input", "x=/nowhere.npy"}, "NOT_FOUND", {"/nowhere.npy"});
   Refused({"forward", "mlp", "--input", "x=@t"}, "UNIMPLEMENTED", {"@TENSOR"});
@@ -146,6 +148,71 @@ TEST_F(BadInput, Requests) {
   Refused({"generate", "mlp", "--prompt", "a"}, "INVALID_ARGUMENT", {"mlp"});
   std::vector<std::string> ids(513, "65");
   Refused({"forward", "kjv2", "--input", "ids=" + absl::StrJoin(ids, ",")}, "INVALID_ARGUMENT", {"512"});
+}
+
+TEST_F(BadInput, ModelsLargerThanTheMachine) {
+  const std::string huge = R"(name: "huge"
+    model {
+      root {
+        composite {
+          inputs { name: "x" }
+          nodes { name: "y" child: "fc" arguments { value: "x" } }
+          outputs { name: "y" value: "y" }
+        }
+        children { name: "fc" linear { in_features: 8 out_features: 8589934592 } }
+      }
+      inputs { name: "x" type { dtype: F32 shape: "batch" shape: "8" } }
+    }
+    plan { mesh { axes { name: "tp" size: 2 } } entries { pattern: "fc" colwise_parallel {} } })";
+  Refused({"submit", Write("huge.textproto", huge)}, "RESOURCE_EXHAUSTED", {"memory limit"});
+}
+
+TEST_F(BadInput, InitialValuesOutOfAnIntegersRangeAreTheNearest) {
+  const std::string text = R"(name: "integers"
+    model {
+      root {
+        composite {
+          inputs { name: "x" }
+          nodes { name: "y" function: "relu" arguments { value: "x" } }
+          outputs { name: "y" value: "y" }
+          outputs { name: "s" value: "self.s" }
+          states { name: "s" shape: 2 dtype: I64 }
+        }
+        param_init { key: "s" value { arange { start: -1e300 step: 2e300 } } }
+      }
+      inputs { name: "x" type { dtype: F32 shape: "batch" shape: "8" } }
+    }
+    plan { mesh { axes { name: "tp" size: 2 } } })";
+  const CommandResult submitted = cluster_->Tpctl({"submit", Write("integers.textproto", text)});
+  ASSERT_EQ(submitted.code, 0) << submitted.err;
+  const CommandResult result = cluster_->Tpctl({"forward", "integers", "--input", "x=1,2,3,4,5,6,7,8"});
+  EXPECT_THAT(result.out, HasSubstr("[-9223372036854775808, 9223372036854775807]")) << result.err;
+  EXPECT_EQ(cluster_->Tpctl({"delete", "integers"}).code, 0);
+}
+
+TEST_F(BadInput, TextThatIsNotUtf8) {
+  Refused({"generate", "kjv2", "--prompt", "\xff\xfe"}, "INVALID_ARGUMENT", {"--prompt is not UTF-8", "--prompt-ids"});
+  Refused({"submit", Write("a.textproto", Replaced(Mlp(), "name: \"mlp\"", "name: \"m\\377\""))}, "INVALID_ARGUMENT",
+          {"not UTF-8"});
+}
+
+TEST_F(BadInput, ASubmitGivenUpWhileItIsPlannedLeavesNothing) {
+  std::string nodes;
+  for (int i = 0; i < 3000; ++i)
+    nodes += absl::StrCat("nodes { name: \"n", i, "\" function: \"relu\" arguments { value: \"",
+                          i == 0 ? "x" : absl::StrCat("n", i - 1), "\" } }\n");
+  const std::string text = absl::StrCat(
+      "name: \"long\" model { root { composite { inputs { name: \"x\" }\n", nodes,
+      "outputs { name: \"y\" value: \"n2999\" } } } inputs { name: \"x\" type { dtype: F32 shape: \"batch\" shape: "
+      "\"8\" } } } plan { mesh { axes { name: \"tp\" size: 1 } } }");
+  const CommandResult given_up = cluster_->Tpctl({"--timeout", "0.01", "submit", Write("long.textproto", text)});
+  EXPECT_EQ(given_up.code, 1);
+  // The next submission is planned after it, so that whatever it leaves behind is there by now.
+  cluster_->Submit(Source("deploy/demo/two_inputs.textproto"), "after", "tp=1");
+  EXPECT_EQ(cluster_->Tpctl({"delete", "after"}).code, 0);
+  EXPECT_TRUE(Eventually([&] {
+    return cluster_->Tpctl({"models", "--output-format", "json"}).json()["models"].size() == 2u;
+  }));
 }
 
 TEST_F(BadInput, DryRunChangesNothing) {

@@ -1,7 +1,10 @@
 #include "worker/weights/weight_loader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <exception>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,10 +27,25 @@ Shape ShapeOf(const std::vector<std::vector<Interval>>& region) {
   return shape;
 }
 
-HostTensor EmptyTensor(DType dtype, Shape shape, bool with_bytes) {
+absl::StatusOr<HostTensor> EmptyTensor(DType dtype, Shape shape, bool with_bytes) {
   HostTensor tensor{dtype, std::move(shape), {}};
-  if (with_bytes) tensor.bytes.resize(static_cast<size_t>(ElementCount(tensor.shape) * ItemSize(dtype)));
+  if (!with_bytes) return tensor;
+  TP_ASSIGN_OR_RETURN(const int64_t bytes, CheckedBytes(tensor.shape, dtype));
+  try {
+    tensor.bytes.resize(static_cast<size_t>(bytes));
+  } catch (const std::exception&) {  // bad_alloc, length_error
+    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
+  }
   return tensor;
+}
+
+// Truncated, the nearest one where it is out of range, 0 for NaN: as casts of tensors.
+int64_t IntegerFrom(double value) {
+  constexpr double kLimit = 9223372036854775808.0;  // 2^63
+  if (std::isnan(value)) return 0;
+  if (value >= kLimit) return std::numeric_limits<int64_t>::max();
+  if (value < -kLimit) return std::numeric_limits<int64_t>::min();
+  return static_cast<int64_t>(value);
 }
 
 absl::Status CheckDim(const WeightSource& source, const Shape& shape, absl::string_view what) {
@@ -137,7 +155,7 @@ absl::StatusOr<HostTensor> WeightLoader::EvaluateFile(const WeightSource& source
                                                       int64_t* count) {
   TP_ASSIGN_OR_RETURN(const WeightFile* file, FileAt(source.path));
   TP_ASSIGN_OR_RETURN(const SafetensorsTensor* tensor, file->Get(source.tensor));
-  HostTensor out = EmptyTensor(tensor->dtype, ShapeOf(region), count == nullptr);
+  TP_ASSIGN_OR_RETURN(HostTensor out, EmptyTensor(tensor->dtype, ShapeOf(region), count == nullptr));
   const std::vector<ByteRun> runs = ByteRunsOf(tensor->shape, ItemSize(tensor->dtype), tensor->begin, region);
   std::string span;
   for (const Read& read : ReadsOf(runs)) {
@@ -170,7 +188,7 @@ absl::StatusOr<HostTensor> WeightLoader::EvaluateTranspose(const WeightSource& s
   Region inner(rank);
   for (size_t d = 0; d < rank; ++d) inner[source.permutation[d]] = region[d];
   TP_ASSIGN_OR_RETURN(const HostTensor from, Evaluate(source.parts[0], inner, count));
-  HostTensor out = EmptyTensor(from.dtype, ShapeOf(region), count == nullptr);
+  TP_ASSIGN_OR_RETURN(HostTensor out, EmptyTensor(from.dtype, ShapeOf(region), count == nullptr));
   if (count != nullptr) return out;
   const size_t item = static_cast<size_t>(ItemSize(from.dtype));
   const Shape from_strides = RowMajorStrides(from.shape);
@@ -195,7 +213,7 @@ absl::StatusOr<HostTensor> WeightLoader::EvaluateConcat(const WeightSource& sour
                                                         int64_t* count) {
   const int dim = source.dim;
   TP_ASSIGN_OR_RETURN(const Type type, TypeOf(source));
-  HostTensor out = EmptyTensor(type.dtype, ShapeOf(region), count == nullptr);
+  TP_ASSIGN_OR_RETURN(HostTensor out, EmptyTensor(type.dtype, ShapeOf(region), count == nullptr));
   int64_t begin = 0, to = 0;  // global index of the part's first element; local index of its first in the block
   for (const WeightSource& part : source.parts) {
     TP_ASSIGN_OR_RETURN(const Type part_type, TypeOf(part));
@@ -223,7 +241,7 @@ absl::StatusOr<HostTensor> WeightLoader::EvaluateConcat(const WeightSource& sour
 
 absl::StatusOr<HostTensor> WeightLoader::Initial(const LoadState& state, const Region& region) const {
   const DType wide = IsFloating(state.dtype) ? DType::kF64 : DType::kI64;
-  HostTensor out = EmptyTensor(wide, ShapeOf(region), true);
+  TP_ASSIGN_OR_RETURN(HostTensor out, EmptyTensor(wide, ShapeOf(region), true));
   std::vector<std::vector<int64_t>> indices;
   for (const auto& dim : region) {
     indices.emplace_back();
@@ -242,7 +260,7 @@ absl::StatusOr<HostTensor> WeightLoader::Initial(const LoadState& state, const R
     if (wide == DType::kF64) {
       out.data<double>()[i] = value;
     } else {
-      out.data<int64_t>()[i] = static_cast<int64_t>(value);
+      out.data<int64_t>()[i] = IntegerFrom(value);
     }
     for (size_t d = at.size(); d-- > 0;) {
       if (++at[d] < out.shape[d]) break;
