@@ -50,17 +50,75 @@ struct StageReceive {
   uint64_t transfer_id = 0;
   int64_t size_bytes = 0;
 };
+// A tensor of which a rank makes its block.
+struct NewTensor {
+  enum class Origin {
+    kSource,     // state.source
+    kTransfer,   // the block's bytes come over a data stream, row-major
+    kBroadcast,  // from another rank, by a Broadcast that follows
+  };
+  uint64_t tensor_id = 0;
+  LoadState state;  // path: its name
+  Origin origin = Origin::kSource;
+  uint64_t transfer_id = 0;  // kTransfer
+};
+struct StageTensors {
+  uint64_t mesh_id = 0;
+  Mesh mesh;
+  int rank = 0;
+  uint64_t seed = 0;  // of initializers
+  std::vector<NewTensor> tensors;
+};
+// Sends this rank's block of a tensor: its LocalBoxes (common/layout/boxes.h) one after the other. Answered at once.
+struct StageSend {
+  uint64_t tensor_id = 0, transfer_id = 0;
+};
+struct StageInspect {
+  std::string path;  // a safetensors file, or a folder with an index or one file
+};
+struct SavedFile {
+  std::string name;    // in the folder
+  std::string header;  // its first bytes
+  int64_t size_bytes = 0;
+};
+struct SavedTensor {
+  uint64_t tensor_id = 0;
+  int file = 0;
+  int64_t begin = 0;   // offset of its first byte in the file
+  bool owner = false;  // this rank writes its block
+};
+// Writes NAME.TAG.part files, which a StageSeal renames; dropping the one with `create` removes them.
+struct StageSave {
+  std::string directory, tag;
+  std::vector<SavedFile> files;
+  std::vector<SavedTensor> tensors;
+  bool create = false;  // makes the folder, writes the headers
+};
+struct StageSeal {
+  std::string directory, tag;
+  std::vector<SavedFile> files;
+  std::string index;  // text of model.safetensors.index.json; "" = none
+};
 struct Stage {
   uint64_t stage_id = 0;
   uint64_t term = 0;
-  std::variant<StageListen, StageConnect, StageLoad, StageReceive> kind;
+  std::variant<StageListen, StageConnect, StageLoad, StageReceive, StageTensors, StageSend, StageInspect, StageSave,
+               StageSeal>
+      kind;
+};
+struct FoundTensor {
+  std::string name, file;
+  DType dtype = DType::kF32;
+  Shape shape;
+  bool operator==(const FoundTensor&) const = default;
 };
 struct StageResult {
   uint64_t stage_id = 0;
   absl::Status status;
-  std::string address;          // of a listen
-  int64_t bytes_read = 0;       // of a load
-  int64_t parameter_bytes = 0;  // of a load
+  std::string address;                  // of a listen
+  int64_t bytes_read = 0;               // of a load, of tensors
+  int64_t parameter_bytes = 0;          // of a load
+  std::vector<FoundTensor> found = {};  // of an inspect
 };
 
 // --- In order.
@@ -106,13 +164,37 @@ struct Decode {
   std::vector<PrefillPiece> pieces;
   std::vector<uint64_t> leaves;
 };
+// Fills the blocks of NewTensor::Origin::kBroadcast: of equal copies on axes of R, the one at coordinate
+// `src_data_rank` sends.
+struct Broadcast {
+  std::vector<uint64_t> tensor_ids;
+  int src_data_rank = 0;
+};
+// Runs a program on named tensors; its operands are of kind kTensor, its outputs become new tensors.
+struct Transform {
+  std::shared_ptr<const ForwardProgram> program;
+  std::vector<uint64_t> inputs, outputs;  // tensor ids, by operand and by output
+};
+// Moves a tensor to another mesh; the command's mesh is the union of both meshes' workers.
+struct Transfer {
+  uint64_t input = 0, output = 0;
+  DType dtype = DType::kF32;
+  Shape shape;  // global
+  Mesh source_mesh, target_mesh;
+  Placements source, target;                    // no partial
+  std::vector<int> source_ranks, target_ranks;  // rank in the union of each rank of the mesh
+  uint64_t target_mesh_id = 0;
+};
+struct DropTensors {
+  std::vector<uint64_t> tensor_ids;
+};
 struct Command {
   uint64_t term = 0;
   uint64_t sequence = 0;  // in the worker's stream, gap-free, from 1
   uint64_t order = 0;     // in the coordinator's total order
   uint64_t mesh_id = 0, epoch = 0;
   absl::Duration timeout = absl::Seconds(30);  // own deadline of its collectives
-  std::variant<Commit, Run, Decode, Release, CloseMesh> kind;
+  std::variant<Commit, Run, Decode, Release, CloseMesh, Broadcast, Transform, Transfer, DropTensors> kind;
 };
 
 // --- Results.
@@ -143,7 +225,7 @@ struct Ack {
   uint64_t sequence = 0, order = 0;
   absl::Status status;
   int failed_rank = -1;
-  RunResult run;
+  RunResult run;  // of a run, a transform or a transfer
   DecodeResult decode;
 };
 

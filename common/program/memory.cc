@@ -55,7 +55,10 @@ class Arena {
   int64_t total_ = 0;
 };
 
-bool IsState(OperandKind kind) { return kind == OperandKind::kParameter || kind == OperandKind::kBuffer; }
+// Has memory of its own.
+bool LiesOutside(OperandKind kind) {
+  return kind == OperandKind::kParameter || kind == OperandKind::kBuffer || kind == OperandKind::kTensor;
+}
 
 }  // namespace
 
@@ -73,7 +76,10 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ForwardProgram& program, const Bindi
   for (const NamedValue& output : program.outputs) last_use[output.value] = instructions;
   std::vector<bool> in_arena(values, true);
   for (const Operand& operand : program.operands) {
-    in_arena[operand.value] = !IsState(operand.kind) && last_use[operand.value] >= 0;
+    in_arena[operand.value] = !LiesOutside(operand.kind) && last_use[operand.value] >= 0;
+  }
+  if (WorksOnTensors(program)) {
+    for (const NamedValue& output : program.outputs) in_arena[output.value] = false;
   }
   MemoryPlan plan{std::vector<int64_t>(values, -1), std::vector<int64_t>(instructions, -1),
                   std::vector<int64_t>(instructions, 0), 0};
@@ -92,7 +98,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ForwardProgram& program, const Bindi
   }
   for (int i = 0; i < instructions; ++i) {
     const Instruction& instruction = program.instructions[i];
-    for (int output : instruction.outputs) TP_RETURN_IF_ERROR(place(output));
+    for (int output : instruction.outputs) {
+      if (in_arena[output]) TP_RETURN_IF_ERROR(place(output));
+    }
     if (instruction.step.has_value()) {
       const DTensorSpec& spec = program.values[instruction.inputs[0]].spec;
       TP_ASSIGN_OR_RETURN(const Shape shape, EvaluateShape(spec.shape, bindings));

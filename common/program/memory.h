@@ -12,7 +12,8 @@ namespace tp {
 
 // Offsets in one arena by liveness; the executor allocates nothing else in a step. Aligned to 64 bytes.
 struct MemoryPlan {
-  std::vector<int64_t> value_offset;    // for each value; -1 for parameters, buffers and values that nothing uses
+  std::vector<int64_t> value_offset;    // for each value; -1 for what lies outside: parameters, buffers, tensors
+                                        // (operands and outputs), and values that nothing uses
   std::vector<int64_t> scratch_offset;  // for each instruction; -1 for none
   std::vector<int64_t> scratch_bytes;
   int64_t total_bytes = 0;

@@ -1,5 +1,7 @@
 #include "common/program/program.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/names.h"
 #include "common/base/status.h"
@@ -52,6 +54,11 @@ absl::StatusOr<Bindings> BindInputs(const ForwardProgram& program, const std::ma
     }
   }
   return bindings;
+}
+
+bool WorksOnTensors(const ForwardProgram& program) {
+  return std::any_of(program.operands.begin(), program.operands.end(),
+                     [](const Operand& operand) { return operand.kind == OperandKind::kTensor; });
 }
 
 }  // namespace tp

@@ -26,6 +26,7 @@ enum class OperandKind {
   kInput,      // of a request
   kPositions,  // I64 [batch, time], replicated: position of each token in its sequence
   kRows,       // I64 [rows], replicated: token indices whose outputs are wanted (step programs only)
+  kTensor,     // a named tensor; the outputs of a program that has one are tensors too
 };
 struct Operand {
   OperandKind kind = OperandKind::kInput;
@@ -87,6 +88,8 @@ std::string ProgramText(const ForwardProgram& program);
 std::string FingerprintOf(const ForwardProgram& program);
 // SHA-256 of both texts, joined by a newline; of the first alone where there is no step program: CompiledModel's.
 std::string CombinedFingerprint(const ForwardProgram& program, const ForwardProgram* step_program);
+// True where operands are named tensors: operands and outputs lie outside the arena then.
+bool WorksOnTensors(const ForwardProgram& program);
 // Checks indices, arities and specs of a program that came over the wire. INVALID_ARGUMENT naming the instruction.
 absl::Status ValidateProgram(const ForwardProgram& program);
 // Binds the symbols of the input operands to the dims of `shapes` (input name -> global shape). INVALID_ARGUMENT where

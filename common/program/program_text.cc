@@ -19,6 +19,8 @@ const char* OperandKindName(OperandKind kind) {
       return "positions";
     case OperandKind::kRows:
       return "rows";
+    case OperandKind::kTensor:
+      return "tensor";
   }
   return "?";
 }

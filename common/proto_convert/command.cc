@@ -5,21 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
-#include "common/proto_convert/model.h"
+#include "common/proto_convert/layout.h"
 #include "common/proto_convert/program.h"
 
 namespace tp {
 namespace {
-
-absl::Duration TimeoutFromProto(uint32_t timeout_ms) { return absl::Milliseconds(timeout_ms); }
-uint32_t TimeoutToProto(absl::Duration timeout) {
-  return static_cast<uint32_t>(std::clamp<int64_t>(absl::ToInt64Milliseconds(timeout), 1, 1 << 30));
-}
-
-absl::Status CheckRank(int rank, int size, const std::string& field) {
-  if (rank >= 0 && rank < size) return absl::OkStatus();
-  return FieldError(field, absl::StrCat("rank ", rank, " is not in a mesh of ", size, " ranks"));
-}
 
 absl::StatusOr<Run> RunFromProto(const v1::Run& proto, const std::string& field) {
   Run run;
@@ -61,44 +51,6 @@ absl::StatusOr<Decode> DecodeFromProto(const v1::Decode& proto, const std::strin
   return decode;
 }
 
-absl::StatusOr<StageLoad> LoadFromProto(const v1::StageLoad& proto, const std::string& field) {
-  StageLoad load;
-  load.model = proto.model();
-  load.mesh_id = proto.mesh_id();
-  load.epoch = proto.epoch();
-  load.rank = proto.rank();
-  TP_ASSIGN_OR_RETURN(ForwardProgram program, ProgramFromProto(proto.program(), field + ".program"));
-  TP_RETURN_IF_ERROR(CheckRank(load.rank, program.mesh.rank_count(), field + ".rank"));
-  load.program = std::make_shared<const ForwardProgram>(std::move(program));
-  if (proto.has_step_program()) {
-    TP_ASSIGN_OR_RETURN(ForwardProgram step, ProgramFromProto(proto.step_program(), field + ".step_program"));
-    load.step_program = std::make_shared<const ForwardProgram>(std::move(step));
-  }
-  load.fingerprint = proto.fingerprint();
-  for (int i = 0; i < proto.states_size(); ++i) {
-    const v1::LoadState& state = proto.states(i);
-    const std::string at = Indexed(field + ".states", i);
-    LoadState added;
-    added.path = state.path();
-    TP_ASSIGN_OR_RETURN(added.shape, ShapeFromProto(state.shape(), at + ".shape"));
-    TP_ASSIGN_OR_RETURN(added.dtype, DTypeFromProto(state.dtype(), at + ".dtype"));
-    absl::StatusOr<int64_t> bytes = CheckedBytes(added.shape, added.dtype);
-    if (!bytes.ok()) return AtField(bytes.status(), at + ".shape");
-    TP_ASSIGN_OR_RETURN(added.placements, PlacementsFromProto(state.placements(), at + ".placements"));
-    TP_ASSIGN_OR_RETURN(added.placements, NormalizePlacements(added.placements, static_cast<int>(added.shape.size()),
-                                                              added.dtype, load.program->mesh));
-    TP_RETURN_IF_ERROR(AtField(ValidateForShape(added.shape, added.placements, load.program->mesh), at));
-    TP_ASSIGN_OR_RETURN(added.source, WeightSourceFromProto(state.source(), at + ".source"));
-    added.buffer = state.buffer();
-    added.packed = state.packed();
-    load.states.push_back(std::move(added));
-  }
-  load.seed = proto.seed();
-  load.cache_pages = proto.cache_pages();
-  if (load.cache_pages < 0) return FieldError(field + ".cache_pages", "must not be negative");
-  return load;
-}
-
 void RunToProto(const Run& run, v1::Run* proto) {
   proto->set_model(run.model);
   for (const RunInput& input : run.inputs) {
@@ -133,29 +85,91 @@ void DecodeToProto(const Decode& decode, v1::Decode* proto) {
   proto->mutable_leaves()->Assign(decode.leaves.begin(), decode.leaves.end());
 }
 
-void LoadToProto(const StageLoad& load, v1::StageLoad* proto) {
-  proto->set_model(load.model);
-  proto->set_mesh_id(load.mesh_id);
-  proto->set_epoch(load.epoch);
-  proto->set_rank(load.rank);
-  if (load.program != nullptr) ProgramToProto(*load.program, proto->mutable_program());
-  if (load.step_program != nullptr) ProgramToProto(*load.step_program, proto->mutable_step_program());
-  proto->set_fingerprint(load.fingerprint);
-  for (const LoadState& state : load.states) {
-    v1::LoadState* added = proto->add_states();
-    added->set_path(state.path);
-    ShapeToProto(state.shape, added->mutable_shape());
-    added->set_dtype(DTypeToProto(state.dtype));
-    PlacementsToProto(state.placements, added->mutable_placements());
-    WeightSourceToProto(state.source, added->mutable_source());
-    added->set_buffer(state.buffer);
-    added->set_packed(state.packed);
+std::vector<uint64_t> Ids(const google::protobuf::RepeatedField<uint64_t>& ids) { return {ids.begin(), ids.end()}; }
+void SetIds(const std::vector<uint64_t>& ids, google::protobuf::RepeatedField<uint64_t>* proto) {
+  proto->Assign(ids.begin(), ids.end());
+}
+
+absl::StatusOr<Transform> TransformFromProto(const v1::Transform& proto, const std::string& field) {
+  Transform transform;
+  TP_ASSIGN_OR_RETURN(ForwardProgram program, ProgramFromProto(proto.program(), field + ".program"));
+  transform.inputs = Ids(proto.inputs());
+  transform.outputs = Ids(proto.outputs());
+  for (const Operand& operand : program.operands) {
+    if (operand.kind != OperandKind::kTensor) return FieldError(field + ".program", "its operands must be tensors");
   }
-  proto->set_seed(load.seed);
-  proto->set_cache_pages(load.cache_pages);
+  if (transform.inputs.size() != program.operands.size() || transform.outputs.size() != program.outputs.size()) {
+    return FieldError(
+        field, absl::StrCat("the program has ", program.operands.size(), " operands and ", program.outputs.size(),
+                            " outputs; given are ", transform.inputs.size(), " and ", transform.outputs.size()));
+  }
+  transform.program = std::make_shared<const ForwardProgram>(std::move(program));
+  return transform;
+}
+
+absl::Status CheckRanks(const std::vector<int>& ranks, const Mesh& mesh, const std::string& field) {
+  if (static_cast<int>(ranks.size()) != mesh.rank_count()) {
+    return FieldError(field, absl::StrCat("has ", ranks.size(), " ranks; the mesh has ", mesh.rank_count()));
+  }
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.front() < 0 || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
+    return FieldError(field, "ranks must be distinct and not negative");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Transfer> TransferFromProto(const v1::Transfer& proto, const std::string& field) {
+  Transfer transfer;
+  transfer.input = proto.input();
+  transfer.output = proto.output();
+  TP_ASSIGN_OR_RETURN(transfer.source_mesh, MeshFromProto(proto.source_mesh(), field + ".source_mesh"));
+  TP_ASSIGN_OR_RETURN(transfer.target_mesh, MeshFromProto(proto.target_mesh(), field + ".target_mesh"));
+  TP_ASSIGN_OR_RETURN(transfer.dtype, DTypeFromProto(proto.spec().type().dtype(), field + ".spec.type.dtype"));
+  TP_ASSIGN_OR_RETURN(const SymShape shape, SymShapeFromProto(proto.spec().type().shape(), field + ".spec.type.shape"));
+  TP_ASSIGN_OR_RETURN(transfer.shape, EvaluateShape(shape, {}));
+  absl::StatusOr<int64_t> bytes = CheckedBytes(transfer.shape, transfer.dtype);
+  if (!bytes.ok()) return AtField(bytes.status(), field + ".spec.type.shape");
+  TP_ASSIGN_OR_RETURN(transfer.source,
+                      CheckedPlacementsFromProto(proto.spec().placements(), transfer.shape, transfer.dtype,
+                                                 transfer.source_mesh, field + ".spec"));
+  TP_ASSIGN_OR_RETURN(transfer.target,
+                      CheckedPlacementsFromProto(proto.target_placements(), transfer.shape, transfer.dtype,
+                                                 transfer.target_mesh, field + ".target"));
+  for (const Placements* placements : {&transfer.source, &transfer.target}) {
+    for (const Placement& placement : *placements) {
+      if (placement.IsPartial()) return FieldError(field, "a partial tensor can't move to another mesh");
+    }
+  }
+  transfer.source_ranks.assign(proto.source_ranks().begin(), proto.source_ranks().end());
+  transfer.target_ranks.assign(proto.target_ranks().begin(), proto.target_ranks().end());
+  TP_RETURN_IF_ERROR(CheckRanks(transfer.source_ranks, transfer.source_mesh, field + ".source_ranks"));
+  TP_RETURN_IF_ERROR(CheckRanks(transfer.target_ranks, transfer.target_mesh, field + ".target_ranks"));
+  transfer.target_mesh_id = proto.target_mesh_id();
+  return transfer;
+}
+
+void TransferToProto(const Transfer& transfer, v1::Transfer* proto) {
+  proto->set_input(transfer.input);
+  proto->set_output(transfer.output);
+  DTensorSpec spec;
+  spec.dtype = transfer.dtype;
+  for (const int64_t size : transfer.shape) spec.shape.push_back(Dim(size));
+  spec.placements = transfer.source;
+  SpecToProto(spec, proto->mutable_spec());
+  MeshToProto(transfer.source_mesh.axes(), proto->mutable_source_mesh());
+  proto->mutable_source_ranks()->Assign(transfer.source_ranks.begin(), transfer.source_ranks.end());
+  MeshToProto(transfer.target_mesh.axes(), proto->mutable_target_mesh());
+  proto->mutable_target_ranks()->Assign(transfer.target_ranks.begin(), transfer.target_ranks.end());
+  PlacementsToProto(transfer.target, proto->mutable_target_placements());
+  proto->set_target_mesh_id(transfer.target_mesh_id);
 }
 
 }  // namespace
+
+uint32_t TimeoutToProto(absl::Duration timeout) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(absl::ToInt64Milliseconds(timeout), 1, 1 << 30));
+}
 
 absl::StatusOr<Sampling> SamplingFromProto(const v1::Sampling& sampling, const std::string& field) {
   if (!std::isfinite(sampling.temperature()) || sampling.temperature() < 0) {
@@ -184,7 +198,7 @@ absl::StatusOr<Command> CommandFromProto(const v1::Command& command) {
   result.order = command.order();
   result.mesh_id = command.mesh_id();
   result.epoch = command.epoch();
-  result.timeout = TimeoutFromProto(command.timeout_ms());
+  result.timeout = absl::Milliseconds(command.timeout_ms());
   switch (command.kind_case()) {
     case v1::Command::kCommit:
       result.kind = Commit{{command.commit().stage_ids().begin(), command.commit().stage_ids().end()}};
@@ -203,10 +217,24 @@ absl::StatusOr<Command> CommandFromProto(const v1::Command& command) {
     case v1::Command::kCloseMesh:
       result.kind = CloseMesh{};
       return result;
+    case v1::Command::kBroadcast:
+      result.kind = Broadcast{Ids(command.broadcast().tensor_ids()), command.broadcast().src_data_rank()};
+      return result;
+    case v1::Command::kTransform: {
+      TP_ASSIGN_OR_RETURN(result.kind, TransformFromProto(command.transform(), "command.transform"));
+      return result;
+    }
+    case v1::Command::kTransfer: {
+      TP_ASSIGN_OR_RETURN(result.kind, TransferFromProto(command.transfer(), "command.transfer"));
+      return result;
+    }
+    case v1::Command::kDropTensors:
+      result.kind = DropTensors{Ids(command.drop_tensors().tensor_ids())};
+      return result;
     case v1::Command::KIND_NOT_SET:
       break;
   }
-  return FieldError("command", "exactly one of commit, run, decode, release and close_mesh must be set");
+  return FieldError("command", "exactly one kind must be set");
 }
 
 void CommandToProto(const Command& command, v1::Command* proto) {
@@ -224,61 +252,19 @@ void CommandToProto(const Command& command, v1::Command* proto) {
     DecodeToProto(*decode, proto->mutable_decode());
   } else if (const auto* release = std::get_if<Release>(&command.kind)) {
     proto->mutable_release()->set_model(release->model);
+  } else if (const auto* broadcast = std::get_if<Broadcast>(&command.kind)) {
+    SetIds(broadcast->tensor_ids, proto->mutable_broadcast()->mutable_tensor_ids());
+    proto->mutable_broadcast()->set_src_data_rank(broadcast->src_data_rank);
+  } else if (const auto* transform = std::get_if<Transform>(&command.kind)) {
+    ProgramToProto(*transform->program, proto->mutable_transform()->mutable_program());
+    SetIds(transform->inputs, proto->mutable_transform()->mutable_inputs());
+    SetIds(transform->outputs, proto->mutable_transform()->mutable_outputs());
+  } else if (const auto* transfer = std::get_if<Transfer>(&command.kind)) {
+    TransferToProto(*transfer, proto->mutable_transfer());
+  } else if (const auto* drop = std::get_if<DropTensors>(&command.kind)) {
+    SetIds(drop->tensor_ids, proto->mutable_drop_tensors()->mutable_tensor_ids());
   } else {
     proto->mutable_close_mesh();
-  }
-}
-
-absl::StatusOr<Stage> StageFromProto(const v1::Stage& stage) {
-  Stage result;
-  result.stage_id = stage.stage_id();
-  result.term = stage.term();
-  switch (stage.kind_case()) {
-    case v1::Stage::kListen:
-      TP_RETURN_IF_ERROR(CheckRank(stage.listen().rank(), stage.listen().size(), "stage.listen.rank"));
-      result.kind =
-          StageListen{stage.listen().mesh_id(), stage.listen().epoch(), stage.listen().rank(), stage.listen().size()};
-      return result;
-    case v1::Stage::kConnect:
-      result.kind = StageConnect{stage.connect().mesh_id(),
-                                 stage.connect().epoch(),
-                                 {stage.connect().addresses().begin(), stage.connect().addresses().end()},
-                                 TimeoutFromProto(stage.connect().timeout_ms())};
-      return result;
-    case v1::Stage::kLoad: {
-      TP_ASSIGN_OR_RETURN(result.kind, LoadFromProto(stage.load(), "stage.load"));
-      return result;
-    }
-    case v1::Stage::kReceive:
-      if (stage.receive().size_bytes() > uint64_t{1} << 62)
-        return FieldError("stage.receive.size_bytes", "is too large");
-      result.kind = StageReceive{stage.receive().transfer_id(), static_cast<int64_t>(stage.receive().size_bytes())};
-      return result;
-    case v1::Stage::KIND_NOT_SET:
-      break;
-  }
-  return FieldError("stage", "exactly one of listen, connect, load and receive must be set");
-}
-
-void StageToProto(const Stage& stage, v1::Stage* proto) {
-  proto->set_stage_id(stage.stage_id);
-  proto->set_term(stage.term);
-  if (const auto* listen = std::get_if<StageListen>(&stage.kind)) {
-    proto->mutable_listen()->set_mesh_id(listen->mesh_id);
-    proto->mutable_listen()->set_epoch(listen->epoch);
-    proto->mutable_listen()->set_rank(listen->rank);
-    proto->mutable_listen()->set_size(listen->size);
-  } else if (const auto* connect = std::get_if<StageConnect>(&stage.kind)) {
-    proto->mutable_connect()->set_mesh_id(connect->mesh_id);
-    proto->mutable_connect()->set_epoch(connect->epoch);
-    for (const std::string& address : connect->addresses) proto->mutable_connect()->add_addresses(address);
-    proto->mutable_connect()->set_timeout_ms(TimeoutToProto(connect->timeout));
-  } else if (const auto* load = std::get_if<StageLoad>(&stage.kind)) {
-    LoadToProto(*load, proto->mutable_load());
-  } else {
-    const auto& receive = std::get<StageReceive>(stage.kind);
-    proto->mutable_receive()->set_transfer_id(receive.transfer_id);
-    proto->mutable_receive()->set_size_bytes(static_cast<uint64_t>(receive.size_bytes));
   }
 }
 

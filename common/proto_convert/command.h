@@ -21,6 +21,8 @@ absl::Status StatusFromProto(const v1::StatusProto& proto);
 // `text`, cut to kMaxStatusText bytes at a character.
 std::string CutStatusText(const std::string& text);
 
+// Milliseconds, 1 at least.
+uint32_t TimeoutToProto(absl::Duration timeout);
 absl::StatusOr<Sampling> SamplingFromProto(const v1::Sampling& sampling, const std::string& field);
 void SamplingToProto(const Sampling& sampling, v1::Sampling* proto);
 
@@ -30,7 +32,7 @@ absl::StatusOr<Stage> StageFromProto(const v1::Stage& stage);
 void StageToProto(const Stage& stage, v1::Stage* proto);
 absl::StatusOr<Ack> AckFromProto(const v1::Ack& ack);
 void AckToProto(const Ack& ack, v1::Ack* proto);
-StageResult StageResultFromProto(const v1::StageResult& result);
+absl::StatusOr<StageResult> StageResultFromProto(const v1::StageResult& result);
 void StageResultToProto(const StageResult& result, v1::StageResult* proto);
 
 }  // namespace tp

@@ -219,6 +219,29 @@ absl::StatusOr<Placements> PlacementsFromProto(const google::protobuf::RepeatedP
   return result;
 }
 
+absl::StatusOr<Placements> CheckedPlacementsFromProto(
+    const google::protobuf::RepeatedPtrField<v1::Placement>& placements, absl::Span<const int64_t> shape, DType dtype,
+    const Mesh& mesh, const std::string& field) {
+  TP_ASSIGN_OR_RETURN(Placements given, PlacementsFromProto(placements, field + ".placements"));
+  absl::StatusOr<Placements> result = NormalizePlacements(given, static_cast<int>(shape.size()), dtype, mesh);
+  if (!result.ok()) return AtField(result.status(), field);
+  TP_RETURN_IF_ERROR(AtField(ValidateForShape(shape, *result, mesh), field));
+  return result;
+}
+
+absl::StatusOr<Placements> NamedPlacementsFromProto(const google::protobuf::Map<std::string, v1::Placement>& placements,
+                                                    const Mesh& mesh, const Placements& absent,
+                                                    const std::string& field) {
+  Placements result = absent;
+  for (const auto& [axis, placement] : placements) {
+    absl::StatusOr<int> index = mesh.AxisIndex(axis);
+    if (!index.ok()) return AtField(index.status(), field);
+    TP_ASSIGN_OR_RETURN(result[static_cast<size_t>(*index)],
+                        PlacementFromProto(placement, absl::StrCat(field, "[", axis, "]")));
+  }
+  return result;
+}
+
 void PlacementsToProto(const Placements& placements, google::protobuf::RepeatedPtrField<v1::Placement>* proto) {
   proto->Clear();
   for (const Placement& placement : placements) PlacementToProto(placement, proto->Add());

@@ -45,6 +45,14 @@ absl::StatusOr<Placement> PlacementFromProto(const v1::Placement& placement, con
 void PlacementToProto(const Placement& placement, v1::Placement* proto);
 absl::StatusOr<Placements> PlacementsFromProto(const google::protobuf::RepeatedPtrField<v1::Placement>& placements,
                                                const std::string& field);
+// Normalised and checked against the tensor and its mesh.
+absl::StatusOr<Placements> CheckedPlacementsFromProto(
+    const google::protobuf::RepeatedPtrField<v1::Placement>& placements, absl::Span<const int64_t> shape, DType dtype,
+    const Mesh& mesh, const std::string& field);
+// Axis name -> placement. INVALID_ARGUMENT for a name that the mesh has not; an axis that is not named gets `absent`'s.
+absl::StatusOr<Placements> NamedPlacementsFromProto(const google::protobuf::Map<std::string, v1::Placement>& placements,
+                                                    const Mesh& mesh, const Placements& absent,
+                                                    const std::string& field);
 void PlacementsToProto(const Placements& placements, google::protobuf::RepeatedPtrField<v1::Placement>* proto);
 
 absl::StatusOr<DTensorSpec> SpecFromProto(const v1::DTensorSpec& spec, const std::string& field);

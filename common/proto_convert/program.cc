@@ -11,10 +11,10 @@ namespace {
 
 // Both enums stand in the same order, the message's one with an unspecified value in front.
 constexpr int kRedistributeOps = static_cast<int>(RedistributeOp::kPermute) + 1;
-constexpr int kOperandKinds = static_cast<int>(OperandKind::kRows) + 1;
+constexpr int kOperandKinds = static_cast<int>(OperandKind::kTensor) + 1;
 static_assert(static_cast<int>(RedistributeOp::kAllReduce) + 1 == v1::RedistributeStep::OP_ALL_REDUCE);
 static_assert(static_cast<int>(RedistributeOp::kPermute) + 1 == v1::RedistributeStep::OP_PERMUTE);
-static_assert(static_cast<int>(OperandKind::kRows) + 1 == v1::Operand::KIND_ROWS);
+static_assert(static_cast<int>(OperandKind::kTensor) + 1 == v1::Operand::KIND_TENSOR);
 
 absl::StatusOr<RedistributeStep> StepFromProto(const v1::RedistributeStep& proto, const std::string& field) {
   RedistributeStep step;

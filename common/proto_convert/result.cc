@@ -116,9 +116,23 @@ void AckToProto(const Ack& ack, v1::Ack* proto) {
   proto->mutable_decode()->set_duration_us(static_cast<uint64_t>(ack.decode.duration_us));
 }
 
-StageResult StageResultFromProto(const v1::StageResult& result) {
-  return {result.stage_id(), StatusFromProto(result.status()), result.address(),
-          static_cast<int64_t>(result.bytes_read()), static_cast<int64_t>(result.parameter_bytes())};
+absl::StatusOr<StageResult> StageResultFromProto(const v1::StageResult& result) {
+  StageResult value{result.stage_id(),
+                    StatusFromProto(result.status()),
+                    result.address(),
+                    static_cast<int64_t>(result.bytes_read()),
+                    static_cast<int64_t>(result.parameter_bytes()),
+                    {}};
+  for (int i = 0; i < result.found_size(); ++i) {
+    const std::string field = Indexed("stage_result.found", i);
+    FoundTensor found{result.found(i).name(), result.found(i).file(), DType::kF32, {}};
+    TP_ASSIGN_OR_RETURN(found.dtype, DTypeFromProto(result.found(i).dtype(), field + ".dtype"));
+    TP_ASSIGN_OR_RETURN(found.shape, ShapeFromProto(result.found(i).shape(), field + ".shape"));
+    absl::StatusOr<int64_t> bytes = CheckedBytes(found.shape, found.dtype);
+    if (!bytes.ok()) return AtField(bytes.status(), field + ".shape");
+    value.found.push_back(std::move(found));
+  }
+  return value;
 }
 
 void StageResultToProto(const StageResult& result, v1::StageResult* proto) {
@@ -127,6 +141,13 @@ void StageResultToProto(const StageResult& result, v1::StageResult* proto) {
   proto->set_address(result.address);
   proto->set_bytes_read(static_cast<uint64_t>(result.bytes_read));
   proto->set_parameter_bytes(static_cast<uint64_t>(result.parameter_bytes));
+  for (const FoundTensor& found : result.found) {
+    v1::FoundTensor* added = proto->add_found();
+    added->set_name(found.name);
+    added->set_file(found.file);
+    added->set_dtype(DTypeToProto(found.dtype));
+    ShapeToProto(found.shape, added->mutable_shape());
+  }
 }
 
 }  // namespace tp

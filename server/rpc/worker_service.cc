@@ -66,10 +66,13 @@ class CommandsReactor : public grpc::ServerBidiReactor<v1::CommandsRequest, v1::
         context_.loop->Post(AckReceived{worker_, incarnation_, *std::move(ack)});
         return absl::OkStatus();
       }
-      case v1::CommandsRequest::kStageResult:
+      case v1::CommandsRequest::kStageResult: {
         if (worker_.empty()) break;
-        context_.loop->Post(StageFinished{worker_, incarnation_, StageResultFromProto(request_.stage_result())});
+        absl::StatusOr<StageResult> result = StageResultFromProto(request_.stage_result());
+        if (!result.ok()) return result.status();
+        context_.loop->Post(StageFinished{worker_, incarnation_, *std::move(result)});
         return absl::OkStatus();
+      }
       case v1::CommandsRequest::KIND_NOT_SET:
         break;
     }
