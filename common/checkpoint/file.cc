@@ -33,6 +33,9 @@ absl::Status FileError(std::string_view doing, const std::string& path, int erro
   std::string text = absl::StrCat(std::string(doing), " ", path, ": ", std::generic_category().message(error_number));
   if (error_number == ENOENT || error_number == ENOTDIR) return absl::NotFoundError(text);
   if (error_number == EACCES || error_number == EPERM) return absl::PermissionDeniedError(text);
+  if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG) {
+    return absl::ResourceExhaustedError(text);
+  }
   return absl::UnavailableError(text);
 }
 
@@ -67,6 +70,27 @@ absl::Status ReadExactly(int fd, const std::string& path, int64_t offset, int64_
     out += got;
   }
   return absl::OkStatus();
+}
+
+absl::Status WriteExactly(int fd, const std::string& path, int64_t offset, const char* data, int64_t size) {
+  while (size > 0) {
+    ssize_t written = pwrite(fd, data, static_cast<size_t>(std::min<int64_t>(size, 1 << 30)), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return FileError("cannot write", path, errno);
+    offset += written;
+    size -= written;
+    data += written;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SyncPath(const std::string& path) {
+  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return FileError("cannot open", path, errno);
+  absl::Status status;
+  if (fsync(fd) != 0) status = FileError("cannot sync", path, errno);
+  close(fd);
+  return status;
 }
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t limit) {

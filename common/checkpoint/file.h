@@ -11,7 +11,8 @@
 
 namespace tp {
 
-// `errno` value as a status that names the path: NOT_FOUND, PERMISSION_DENIED, else UNAVAILABLE.
+// `errno` value as a status that names the path: NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (no room,
+// quota), else UNAVAILABLE.
 absl::Status FileError(std::string_view doing, const std::string& path, int error_number);
 
 // A descriptor for reading; the caller closes it. INVALID_ARGUMENT for what is not a regular file. Sets its size in
@@ -19,6 +20,10 @@ absl::Status FileError(std::string_view doing, const std::string& path, int erro
 absl::StatusOr<int> OpenRegularFile(const std::string& path, int64_t* size);
 // Reads exactly `size` bytes at `offset`; DATA_LOSS where the file ends before.
 absl::Status ReadExactly(int fd, const std::string& path, int64_t offset, int64_t size, char* out);
+// Writes `size` bytes at `offset` of a descriptor that is open for writing. Errors of FileError.
+absl::Status WriteExactly(int fd, const std::string& path, int64_t offset, const char* data, int64_t size);
+// Waits until a file's bytes, or a folder's entries, are on the disk.
+absl::Status SyncPath(const std::string& path);
 
 // The whole file. RESOURCE_EXHAUSTED where it is longer than `limit` bytes.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t limit);

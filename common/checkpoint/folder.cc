@@ -1,8 +1,12 @@
 #include "common/checkpoint/folder.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/checkpoint/file.h"
 #include "common/checkpoint/json.h"
@@ -36,6 +40,13 @@ absl::StatusOr<std::map<std::string, std::vector<std::string>>> ReadIndex(const 
   return shards;
 }
 
+absl::StatusOr<Tensors> ListFile(const std::string& path) {
+  TP_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
+  Tensors tensors;
+  for (const auto& [name, tensor] : file.header().tensors) tensors[name] = {path, tensor};
+  return tensors;
+}
+
 }  // namespace
 
 absl::StatusOr<Tensors> ListCheckpoint(const std::string& folder) {
@@ -47,9 +58,7 @@ absl::StatusOr<Tensors> ListCheckpoint(const std::string& folder) {
     if (!PathExists(single)) {
       return absl::NotFoundError(absl::StrCat(root, " has neither ", kSingle, " nor ", kIndex));
     }
-    TP_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(single));
-    for (const auto& [name, tensor] : file.header().tensors) tensors[name] = {single, tensor};
-    return tensors;
+    return ListFile(single);
   }
   TP_ASSIGN_OR_RETURN(auto shards, ReadIndex(index));
   for (const auto& [shard, names] : shards) {
@@ -65,6 +74,27 @@ absl::StatusOr<Tensors> ListCheckpoint(const std::string& folder) {
     }
   }
   return tensors;
+}
+
+absl::StatusOr<Tensors> ListTensors(const std::string& path) {
+  const std::string root = AbsolutePath(path);
+  if (!IsDirectory(root)) return ListFile(root);
+  if (PathExists(absl::StrCat(root, "/", kIndex)) || PathExists(absl::StrCat(root, "/", kSingle))) {
+    return ListCheckpoint(root);
+  }
+  std::vector<std::string> files;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".safetensors") files.push_back(it->path().filename().string());
+  }
+  if (error) return FileError("cannot read", root, error.value());
+  std::sort(files.begin(), files.end());
+  if (files.empty()) return absl::NotFoundError(absl::StrCat(root, " has neither a .safetensors file nor ", kIndex));
+  if (files.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(root, " has ", files.size(), " .safetensors files and no ", kIndex,
+                                                   ": ", absl::StrJoin(files, ", ")));
+  }
+  return ListFile(absl::StrCat(root, "/", files[0]));
 }
 
 }  // namespace tp

@@ -20,4 +20,9 @@ struct CheckpointTensor {
 // with names; INVALID_ARGUMENT for an index or file that is malformed and for a shard outside the folder.
 absl::StatusOr<std::map<std::string, CheckpointTensor>> ListCheckpoint(const std::string& folder);
 
+// As ListCheckpoint, for what a user may point at: a safetensors file, a checkpoint folder, or a folder whose only
+// *.safetensors file may have any name. NOT_FOUND where there is none, INVALID_ARGUMENT naming them where there are
+// several and no index.
+absl::StatusOr<std::map<std::string, CheckpointTensor>> ListTensors(const std::string& path);
+
 }  // namespace tp

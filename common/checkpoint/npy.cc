@@ -1,5 +1,6 @@
 #include "common/checkpoint/npy.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -141,7 +142,7 @@ absl::StatusOr<DType> DTypeOfCode(const std::string& code) {
 
 }  // namespace
 
-absl::StatusOr<HostTensor> ParseNpy(std::string_view bytes) {
+absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view bytes, int64_t file_size) {
   if (bytes.substr(0, kMagic.size()) != kMagic || bytes.size() < 10)
     return Malformed("it does not begin with \\x93NUMPY");
   const int major = static_cast<unsigned char>(bytes[6]), minor = static_cast<unsigned char>(bytes[7]);
@@ -160,35 +161,32 @@ absl::StatusOr<HostTensor> ParseNpy(std::string_view bytes) {
     return Malformed(absl::StrCat("header length ", length, " passes the end of the file"));
   }
   TP_ASSIGN_OR_RETURN(Header header, ParseHeader(bytes.substr(0, static_cast<size_t>(length))));
-  bytes.remove_prefix(static_cast<size_t>(length));
-  HostTensor tensor;
-  TP_ASSIGN_OR_RETURN(tensor.dtype, DTypeOfCode(*header.descr));
+  NpyHeader result{.data_begin = 8 + static_cast<int64_t>(length_bytes) + length};
+  TP_ASSIGN_OR_RETURN(result.dtype, DTypeOfCode(*header.descr));
   if (*header.fortran_order) {
     return absl::UnimplementedError("npy: Fortran order is not built; save numpy.ascontiguousarray(x)");
   }
-  tensor.shape = *std::move(header.shape);
-  TP_ASSIGN_OR_RETURN(int64_t size, CheckedBytes(tensor.shape, tensor.dtype));
-  if (size != static_cast<int64_t>(bytes.size())) {
+  result.shape = *std::move(header.shape);
+  TP_ASSIGN_OR_RETURN(const int64_t size, CheckedBytes(result.shape, result.dtype));
+  if (size != file_size - result.data_begin) {
     return absl::InvalidArgumentError(absl::StrCat("expected ", size, " bytes for ",
-                                                   std::string(DTypeName(tensor.dtype)), ShapeText(tensor.shape),
-                                                   ", got ", bytes.size()));
+                                                   std::string(DTypeName(result.dtype)), ShapeText(result.shape),
+                                                   ", got ", file_size - result.data_begin));
   }
-  tensor.bytes = std::string(bytes);
-  return tensor;
+  return result;
 }
 
-absl::StatusOr<std::string> FormatNpy(const HostTensor& tensor) {
-  TP_RETURN_IF_ERROR(ValidateHostTensor(tensor));
+absl::StatusOr<std::string> FormatNpyHeader(DType dtype, absl::Span<const int64_t> shape) {
   const char* code = nullptr;
   for (const TypeCode& type : kTypeCodes) {
-    if (type.dtype == tensor.dtype) code = type.code;
+    if (type.dtype == dtype) code = type.code;
   }
   if (code == nullptr) {
-    return absl::UnimplementedError(absl::StrCat("npy: numpy has no element type for ",
-                                                 std::string(DTypeName(tensor.dtype)), "; write a .safetensors file"));
+    return absl::UnimplementedError(absl::StrCat("npy: numpy has no element type for ", std::string(DTypeName(dtype)),
+                                                 "; write a .safetensors file"));
   }
   std::string header = absl::StrCat("{'descr': '", code, "', 'fortran_order': False, 'shape': (",
-                                    absl::StrJoin(tensor.shape, ", "), tensor.shape.size() == 1 ? ",), }" : "), }");
+                                    absl::StrJoin(shape, ", "), shape.size() == 1 ? ",), }" : "), }");
   // Magic, version, length and header end at a multiple of 64, and the header ends in a newline.
   const size_t unpadded = kMagic.size() + 4 + header.size() + 1;
   header.append((64 - unpadded % 64) % 64, ' ');
@@ -199,7 +197,27 @@ absl::StatusOr<std::string> FormatNpy(const HostTensor& tensor) {
   bytes += '\0';
   bytes += static_cast<char>(header.size() & 0xFF);
   bytes += static_cast<char>(header.size() >> 8);
-  return bytes + header + tensor.bytes;
+  return bytes + header;
+}
+
+absl::StatusOr<HostTensor> ParseNpy(std::string_view bytes) {
+  TP_ASSIGN_OR_RETURN(NpyHeader header, ParseNpyHeader(bytes, static_cast<int64_t>(bytes.size())));
+  return HostTensor{header.dtype, std::move(header.shape),
+                    std::string(bytes.substr(static_cast<size_t>(header.data_begin)))};
+}
+
+absl::StatusOr<std::string> FormatNpy(const HostTensor& tensor) {
+  TP_RETURN_IF_ERROR(ValidateHostTensor(tensor));
+  TP_ASSIGN_OR_RETURN(const std::string header, FormatNpyHeader(tensor.dtype, tensor.shape));
+  return header + tensor.bytes;
+}
+
+absl::StatusOr<NpyHeader> ReadNpyHeader(int fd, const std::string& path, int64_t file_size) {
+  std::string prefix(static_cast<size_t>(std::min(file_size, kMaxHeader + 12)), '\0');
+  TP_RETURN_IF_ERROR(ReadExactly(fd, path, 0, static_cast<int64_t>(prefix.size()), prefix.data()));
+  absl::StatusOr<NpyHeader> header = ParseNpyHeader(prefix, file_size);
+  if (!header.ok()) return Annotate(header.status(), path);
+  return header;
 }
 
 absl::StatusOr<HostTensor> ReadNpy(const std::string& path) {

@@ -75,6 +75,19 @@ class SafetensorsFile {
 // All tensors of a small file, by name. Errors of Open and ReadTensor.
 absl::StatusOr<std::map<std::string, HostTensor>> ReadSafetensors(const std::string& path);
 
+// A tensor that is to be written.
+struct SafetensorsEntry {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+};
+// The first bytes of a file that holds these tensors in this order without a gap: the length and the header, padded to
+// a multiple of 8. `begins` gets the offset of each tensor's first byte in the file, `size` the file's size.
+// INVALID_ARGUMENT for a name that is "__metadata__", is not UTF-8 or comes twice, for sizes that overflow and for a
+// header over kMaxSafetensorsHeader. Pure.
+absl::StatusOr<std::string> MakeSafetensorsHeader(const std::vector<SafetensorsEntry>& entries,
+                                                  std::vector<int64_t>* begins, int64_t* size);
+
 // Writes tensors to `path`, by way of a file next to it that is renamed at the end, so that a reader never sees half of
 // it. INVALID_ARGUMENT for bytes that do not fit a shape and for a name that is "__metadata__" or not UTF-8;
 // UNAVAILABLE for I/O.

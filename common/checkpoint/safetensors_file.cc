@@ -1,6 +1,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,40 +77,64 @@ absl::StatusOr<std::map<std::string, HostTensor>> ReadSafetensors(const std::str
   return tensors;
 }
 
+absl::StatusOr<std::string> MakeSafetensorsHeader(const std::vector<SafetensorsEntry>& entries,
+                                                  std::vector<int64_t>* begins, int64_t* size) {
+  std::string header = "{";
+  std::set<std::string> names;
+  int64_t position = 0;
+  begins->clear();
+  for (const SafetensorsEntry& entry : entries) {
+    if (entry.name == "__metadata__") return absl::InvalidArgumentError("a tensor cannot be called __metadata__");
+    absl::StatusOr<std::string> quoted = QuoteJson(entry.name);
+    if (!quoted.ok()) return Annotate(quoted.status(), "tensor name");
+    if (!names.insert(entry.name).second) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", *quoted, " comes twice"));
+    }
+    absl::StatusOr<int64_t> bytes = CheckedBytes(entry.shape, entry.dtype);
+    if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor ", *quoted));
+    if (*bytes > std::numeric_limits<int64_t>::max() - kMaxSafetensorsHeader - 16 - position) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", *quoted, ": the file passes 2^63 bytes"));
+    }
+    begins->push_back(position);
+    const int64_t end = position + *bytes;
+    absl::StrAppend(&header, header.size() > 1 ? "," : "", *quoted, ":{\"dtype\":\"",
+                    std::string(DTypeName(entry.dtype)), "\",\"shape\":[", absl::StrJoin(entry.shape, ","),
+                    "],\"data_offsets\":[", position, ",", end, "]}");
+    position = end;
+  }
+  header += "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  if (static_cast<int64_t>(header.size()) > kMaxSafetensorsHeader) {
+    return absl::InvalidArgumentError(absl::StrCat("the header is over ", kMaxSafetensorsHeader, " bytes"));
+  }
+  std::string whole;
+  for (int i = 0; i < 8; ++i) whole.push_back(static_cast<char>(static_cast<uint64_t>(header.size()) >> (8 * i)));
+  whole += header;
+  for (int64_t& begin : *begins) begin += static_cast<int64_t>(whole.size());
+  *size = position + static_cast<int64_t>(whole.size());
+  return whole;
+}
+
 absl::Status WriteSafetensors(const std::string& path, const std::map<std::string, HostTensor>& tensors) {
   // Large items first, so that every tensor is aligned to its item size.
   std::vector<const std::pair<const std::string, HostTensor>*> order;
   for (const auto& entry : tensors) order.push_back(&entry);
   std::stable_sort(order.begin(), order.end(),
                    [](const auto* a, const auto* b) { return ItemSize(a->second.dtype) > ItemSize(b->second.dtype); });
-  std::string header = "{";
-  std::vector<std::string_view> pieces(2);
-  int64_t position = 0;
+  std::vector<SafetensorsEntry> entries;
+  std::vector<std::string_view> pieces(1);
   for (const auto* entry : order) {
     const auto& [name, tensor] = *entry;
-    if (name == "__metadata__") {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": a tensor cannot be called __metadata__"));
-    }
-    absl::StatusOr<std::string> quoted = QuoteJson(name);
-    if (!quoted.ok()) return Annotate(quoted.status(), absl::StrCat(path, ": tensor name"));
     absl::Status valid = ValidateHostTensor(tensor);
     if (!valid.ok()) return Annotate(valid, absl::StrCat(path, ": tensor \"", name, "\""));
-    const int64_t end = position + static_cast<int64_t>(tensor.bytes.size());
-    absl::StrAppend(&header, header.size() > 1 ? "," : "", *quoted, ":{\"dtype\":\"",
-                    std::string(DTypeName(tensor.dtype)), "\",\"shape\":[", absl::StrJoin(tensor.shape, ","),
-                    "],\"data_offsets\":[", position, ",", end, "]}");
-    position = end;
+    entries.push_back({name, tensor.dtype, tensor.shape});
     pieces.push_back(tensor.bytes);
   }
-  header += "}";
-  header.resize((header.size() + 7) / 8 * 8, ' ');
-  if (static_cast<int64_t>(header.size()) > kMaxSafetensorsHeader) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": the header is over ", kMaxSafetensorsHeader, " bytes"));
-  }
-  std::string prefix;
-  for (int i = 0; i < 8; ++i) prefix.push_back(static_cast<char>(static_cast<uint64_t>(header.size()) >> (8 * i)));
-  pieces[0] = prefix;
-  pieces[1] = header;
+  std::vector<int64_t> begins;
+  int64_t size = 0;
+  absl::StatusOr<std::string> first = MakeSafetensorsHeader(entries, &begins, &size);
+  if (!first.ok()) return Annotate(first.status(), path);
+  pieces[0] = *first;
   return WriteFileAtomically(path, pieces);
 }
 
