@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -50,6 +51,9 @@ std::string PlacementLongText(const Placement& placement);
 absl::StatusOr<Placement> ParsePlacement(std::string_view text);
 // "tp=S(0)" or "dp=R,tp=S(1)"; "" for a mesh without axes.
 std::string PlacementsText(const Mesh& mesh, const Placements& placements);
+// "dp=R,tp=S(1)" as pairs in the order given, for where the mesh is not known; "" gives none. INVALID_ARGUMENT for
+// other text and for an axis that is placed twice.
+absl::StatusOr<std::vector<std::pair<std::string, Placement>>> ParseNamedPlacements(std::string_view text);
 // Reads that form; axes that are not named get `absent`. INVALID_ARGUMENT "axes not in mesh: {x}".
 absl::StatusOr<Placements> ParsePlacements(const Mesh& mesh, std::string_view text,
                                            const Placement& absent = Placement::Replicate());

@@ -93,22 +93,32 @@ absl::StatusOr<Placement> ParsePlacement(std::string_view text) {
                    "IS(dim,[a,b,...]), GS(dim,groups)"));
 }
 
-absl::StatusOr<Placements> ParsePlacements(const Mesh& mesh, std::string_view text, const Placement& absent) {
-  Placements placements(mesh.axes().size(), absent);
+absl::StatusOr<std::vector<std::pair<std::string, Placement>>> ParseNamedPlacements(std::string_view text) {
+  std::vector<std::pair<std::string, Placement>> named;
   const std::string whole(text);
-  if (absl::StripAsciiWhitespace(whole).empty()) return placements;
-  std::vector<bool> seen(placements.size(), false);
+  if (absl::StripAsciiWhitespace(whole).empty()) return named;
   for (const std::string& part : SplitOutside(whole)) {
     const std::vector<std::string> sides = absl::StrSplit(part, absl::MaxSplits('=', 1));
-    if (sides.size() != 2) {
+    std::string name(absl::StripAsciiWhitespace(sides[0]));
+    if (sides.size() != 2 || name.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("bad placements \"", whole.substr(0, 128), "\"; expected AXIS=PLACEMENT[,AXIS=PLACEMENT...]"));
     }
-    const std::string name(absl::StripAsciiWhitespace(sides[0]));
+    for (const auto& [known, unused] : named) {
+      if (known == name) return absl::InvalidArgumentError(absl::StrCat("mesh axis ", name, " is placed twice"));
+    }
+    TP_ASSIGN_OR_RETURN(Placement placement, ParsePlacement(sides[1]));
+    named.emplace_back(std::move(name), std::move(placement));
+  }
+  return named;
+}
+
+absl::StatusOr<Placements> ParsePlacements(const Mesh& mesh, std::string_view text, const Placement& absent) {
+  TP_ASSIGN_OR_RETURN(auto named, ParseNamedPlacements(text));
+  Placements placements(mesh.axes().size(), absent);
+  for (auto& [name, placement] : named) {
     TP_ASSIGN_OR_RETURN(const int axis, mesh.AxisIndex(name));
-    if (seen[axis]) return absl::InvalidArgumentError(absl::StrCat("mesh axis ", name, " is placed twice"));
-    seen[axis] = true;
-    TP_ASSIGN_OR_RETURN(placements[axis], ParsePlacement(sides[1]));
+    placements[axis] = std::move(placement);
   }
   return placements;
 }
