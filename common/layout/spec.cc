@@ -170,6 +170,10 @@ absl::Status ValidateForShape(absl::Span<const int64_t> global, const Placements
     }
   }
   for (size_t d = 0; d < global.size(); ++d) {
+    const bool interleaved = std::any_of(placements.begin(), placements.end(), [&](const Placement& placement) {
+      return placement.kind == PlacementKind::kInterleavedShard && placement.Cuts(static_cast<int>(d));
+    });
+    if (!interleaved) continue;  // every other kind cuts any size
     // The lengths of the dim that ranks hold before each cut; a cut depends on the length only.
     std::set<int64_t> lengths = {global[d]};
     for (size_t i = 0; i < placements.size(); ++i) {

@@ -25,8 +25,6 @@ int64_t Saturated(__int128 value) { return static_cast<int64_t>(std::min<__int12
 }  // namespace
 
 int64_t StepBytes(const Mesh& mesh, Geometry& geometry, const RedistributeStep& step) {
-  // The first coordinate of an axis holds a largest block under every kind.
-  const Coordinate first(mesh.axes().size(), 0);
   const __int128 n = GroupSize(mesh, step);
   switch (step.op) {
     case RedistributeOp::kNone:
@@ -39,9 +37,9 @@ int64_t StepBytes(const Mesh& mesh, Geometry& geometry, const RedistributeStep& 
     case RedistributeOp::kPermute:
       return geometry.MaxMissingBytes(step.from, step.to);
     case RedistributeOp::kAllReduce:
-      return Saturated(2 * (n - 1) * geometry.LocalBytes(step.from, first) / n);
+      return Saturated(2 * (n - 1) * geometry.MaxLocalBytes(step.from) / n);
     case RedistributeOp::kReduceScatter:
-      return Saturated((n - 1) * geometry.LocalBytes(step.to, first));
+      return Saturated((n - 1) * geometry.MaxLocalBytes(step.to));
   }
   TP_CHECK(false);
 }

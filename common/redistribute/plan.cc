@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/redistribute/geometry.h"
 #include "common/redistribute/search.h"
 
 namespace tp {
@@ -46,14 +47,8 @@ std::string Transition(const Mesh& mesh, size_t axis, const Placement& from, con
                       mesh.axes()[axis].name);
 }
 
-bool IsStridedKind(const Placement& placement) {
-  return placement.kind == PlacementKind::kStridedShard || placement.kind == PlacementKind::kInterleavedShard;
-}
-
-// What SEMANTICS 3 refuses, on one axis of more than one rank. `simple_*` are the canonical forms.
-absl::Status CheckTransition(const Mesh& mesh, size_t axis, const Placement& from, const Placement& to,
-                             const Placement& simple_from, const Placement& simple_to) {
-  if (simple_from == simple_to) return absl::OkStatus();
+// What SEMANTICS 3 refuses, on one axis whose element map or terms change.
+absl::Status CheckTransition(const Mesh& mesh, size_t axis, const Placement& from, const Placement& to) {
   if (to.IsPartial() && to.op == ReduceOp::kProduct) {
     return absl::InvalidArgumentError(
         absl::StrCat(Transition(mesh, axis, from, to), " is not defined: P(product) can't be a target"));
@@ -61,9 +56,6 @@ absl::Status CheckTransition(const Mesh& mesh, size_t axis, const Placement& fro
   if (to.IsPartial() && to.op != ReduceOp::kSum && from.kind == PlacementKind::kShard) {
     return absl::InvalidArgumentError(
         absl::StrCat(Transition(mesh, axis, from, to), " is not defined: a shard can become P(sum) only"));
-  }
-  if (IsStridedKind(simple_from) || (IsStridedKind(simple_to) && !simple_from.IsReplicate())) {
-    return absl::UnimplementedError(absl::StrCat(Transition(mesh, axis, from, to), " is not built yet"));
   }
   return absl::OkStatus();
 }
@@ -86,15 +78,6 @@ RedistributeStep Rename(const Placements& from, const Placements& to) {
     if (from[axis] != to[axis]) step.axes.push_back(static_cast<int>(axis));
   }
   return step;
-}
-
-// `inner` with the placements of `outer` on axes of one rank: they agree there, so the first and the last step take
-// them over without a step of its own.
-Placements WithTrivialAxesOf(const Mesh& mesh, const Placements& outer, Placements inner) {
-  for (size_t axis = 0; axis < inner.size(); ++axis) {
-    if (mesh.axis_size(static_cast<int>(axis)) == 1) inner[axis] = outer[axis];
-  }
-  return inner;
 }
 
 }  // namespace
@@ -123,41 +106,41 @@ std::string_view RedistributeOpName(RedistributeOp op) {
   TP_CHECK(false);
 }
 
-absl::StatusOr<RedistributePlan> PlanRedistribute(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape,
-                                                  const Placements& from, const Placements& to) {
-  TP_RETURN_IF_ERROR(CheckedBytes(shape, dtype).status());
-  TP_RETURN_IF_ERROR(CheckLayout(mesh, dtype, shape, from, "source"));
-  TP_RETURN_IF_ERROR(CheckLayout(mesh, dtype, shape, to, "target"));
+RedistributePlanner::RedistributePlanner(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape)
+    : mesh_(mesh), dtype_(dtype), shape_(shape.begin(), shape.end()) {}
+RedistributePlanner::~RedistributePlanner() = default;
+
+absl::StatusOr<RedistributePlan> RedistributePlanner::Plan(const Placements& from, const Placements& to) {
+  TP_RETURN_IF_ERROR(CheckedBytes(shape_, dtype_).status());
+  TP_RETURN_IF_ERROR(CheckLayout(mesh_, dtype_, shape_, from, "source"));
+  TP_RETURN_IF_ERROR(CheckLayout(mesh_, dtype_, shape_, to, "target"));
   RedistributePlan plan;
   if (from == to) return plan;
   Placements simple_from;
   Placements simple_to;
   for (size_t axis = 0; axis < from.size(); ++axis) {
-    const int size = mesh.axis_size(static_cast<int>(axis));
+    const int size = mesh_.axis_size(static_cast<int>(axis));
     simple_from.push_back(Canonical(from[axis], size));
     simple_to.push_back(Canonical(to[axis], size));
-    TP_RETURN_IF_ERROR(CheckTransition(mesh, axis, from[axis], to[axis], simple_from[axis], simple_to[axis]));
-    // Strided kinds keep the name of the target: nothing is won by the simplest one.
-    if (IsStridedKind(simple_to[axis])) {
-      if (simple_from[axis] == simple_to[axis]) simple_from[axis] = to[axis];
-      simple_to[axis] = to[axis];
+    if (simple_from[axis] != simple_to[axis]) {
+      TP_RETURN_IF_ERROR(CheckTransition(mesh_, axis, from[axis], to[axis]));
     }
   }
   if (simple_from == simple_to) {
     plan.steps.push_back(Rename(from, to));
     return plan;
   }
-  std::optional<std::vector<RedistributeStep>> steps = SearchSteps(mesh, dtype, shape, simple_from, simple_to);
-  if (!steps.has_value()) {
-    return absl::UnimplementedError(absl::StrCat("redistribute ", PlacementsText(mesh, from), " -> ",
-                                                 PlacementsText(mesh, to), " is not built yet"));
-  }
-  plan.steps = *std::move(steps);
-  plan.steps.front().from = WithTrivialAxesOf(mesh, from, simple_from);
-  plan.steps.back().to = WithTrivialAxesOf(mesh, to, simple_to);
-  if (plan.steps.front().from != from) plan.steps.insert(plan.steps.begin(), Rename(from, plan.steps.front().from));
-  if (plan.steps.back().to != to) plan.steps.push_back(Rename(plan.steps.back().to, to));
+  if (geometry_ == nullptr) geometry_ = std::make_unique<Geometry>(mesh_, dtype_, shape_);
+  plan.steps = SearchSteps(mesh_, *geometry_, static_cast<int>(shape_.size()), simple_from, simple_to);
+  // The first and the last step take the given names of the element maps.
+  plan.steps.front().from = from;
+  plan.steps.back().to = to;
   return plan;
+}
+
+absl::StatusOr<RedistributePlan> PlanRedistribute(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape,
+                                                  const Placements& from, const Placements& to) {
+  return RedistributePlanner(mesh, dtype, shape).Plan(from, to);
 }
 
 }  // namespace tp

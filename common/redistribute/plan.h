@@ -1,9 +1,12 @@
 // Plans a redistribute: the steps that turn one layout of a tensor into another on one mesh. Where one axis changes,
-// the op of the table of SEMANTICS 3 if it is legal; else by least bytes, then fewest steps, then the order of (axis,
-// op as in RedistributeOp), and a permute is taken only where it saves bytes. Example: 5 rows, S(0) -> R on tp=4 is one
-// all_gather. Pure; a plan is valid at every size of the symbols, costs are compared at the given concrete shape.
+// the row of the table of SEMANTICS 3 if it is legal, and where all that changes is P -> R, one all_reduce for each op
+// over the flattened axes; else by least bytes, then fewest steps, then the order of (axes, op as in RedistributeOp).
+// Without terms that is always one step: slice or all_gather, over the flattened axes where all that changes does that,
+// all_to_all, or permute. Example: 5 rows, S(0) -> R on tp=4 is one all_gather. Pure; a plan is valid at every size of
+// the symbols, costs are compared at the given concrete shape.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +14,8 @@
 #include "common/layout/spec.h"
 
 namespace tp {
+
+class Geometry;
 
 // In the order of the table of SEMANTICS 3; the order breaks ties.
 enum class RedistributeOp {
@@ -39,10 +44,24 @@ struct RedistributePlan {
   std::vector<RedistributeStep> steps;  // empty where nothing moves or changes
 };
 
-// INVALID_ARGUMENT for targets that SEMANTICS 3 refuses (R -> P(product), S -> P(avg), ...); UNIMPLEMENTED by name for
-// kinds that are not built yet. `from` and `to` are normalised placements of one tensor of `dtype` and global `shape`.
+// INVALID_ARGUMENT for targets that SEMANTICS 3 refuses (R -> P(product), S -> P(avg), ...). `from` and `to` are normalised placements of one tensor of `dtype` and global `shape`.
 absl::StatusOr<RedistributePlan> PlanRedistribute(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape,
                                                   const Placements& from, const Placements& to);
+
+// Plans many pairs of layouts of one tensor, and remembers what it worked out about them. Same plans as
+// PlanRedistribute. Thread-compatible; the mesh must outlive it.
+class RedistributePlanner {
+ public:
+  RedistributePlanner(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape);
+  ~RedistributePlanner();
+  absl::StatusOr<RedistributePlan> Plan(const Placements& from, const Placements& to);
+
+ private:
+  const Mesh& mesh_;
+  const DType dtype_;
+  const Shape shape_;
+  std::unique_ptr<Geometry> geometry_;
+};
 
 // Bytes of one step by the definition of SEMANTICS 3: payload, without padding, received by the busiest rank.
 int64_t StepBytes(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape, const RedistributeStep& step);

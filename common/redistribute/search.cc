@@ -1,332 +1,434 @@
 #include "common/redistribute/search.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <limits>
+#include <queue>
 #include <tuple>
 
 #include "common/base/check.h"
+#include "common/redistribute/step.h"
 
 namespace tp {
 namespace {
 
-// Above this number of layouts, permutes are tried to the target only, so that planning stays fast.
-constexpr int64_t kMaxPermuteTargets = 1024;
+// Above this number of layouts to move to, moves change one axis or go to the target only; above this number of settled
+// nodes the best path so far is taken. Both keep planning fast on meshes of many axes.
+constexpr int64_t kMaxMoveTargets = 2048;
+constexpr int kMaxSettled = 8192;
+// Above this number of axes, steps over flattened axes take one axis or all.
+constexpr size_t kMaxSubsetAxes = 6;
+constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
-using State = std::vector<int>;  // index into the candidates of each axis
+using State = absl::InlinedVector<uint8_t, 8>;  // index into the candidates of each axis
 
-struct Edge {
-  std::vector<int> axes;
-  RedistributeOp op = RedistributeOp::kNone;
-  State to;
-  bool operator<(const Edge& other) const { return std::tie(axes, op, to) < std::tie(other.axes, other.op, other.to); }
-};
-
-struct Label {
-  int64_t bytes = 0;
-  int permutes = 0;
-  std::vector<Edge> path;
-  bool operator<(const Label& other) const {
-    if (bytes != other.bytes) return bytes < other.bytes;
-    if (permutes != other.permutes) return permutes < other.permutes;
-    if (path.size() != other.path.size()) return path.size() < other.path.size();
-    return path < other.path;
-  }
-};
-
-bool IsStridedKind(const Placement& placement) {
-  return placement.kind == PlacementKind::kStridedShard || placement.kind == PlacementKind::kInterleavedShard;
+int64_t Plus(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? kMaxBytes : sum;
 }
 
 bool IsLinear(ReduceOp op) { return op == ReduceOp::kSum || op == ReduceOp::kAvg; }
 
+bool IsMove(RedistributeOp op) {
+  return op == RedistributeOp::kSlice || op == RedistributeOp::kAllGather || op == RedistributeOp::kAllToAll ||
+         op == RedistributeOp::kPermute;
+}
+
+struct Node {
+  State state = {};
+  PlacementRefs placements = {};
+  Geometry::Cuts cuts = {};
+  int64_t bound = 0;  // at least this many bytes from here to the target
+  bool partial = false;
+  // The best label so far.
+  int64_t bytes = kMaxBytes;
+  int steps = 0;
+  int previous = -1;
+  RedistributeOp op = RedistributeOp::kNone;
+  AxisList axes = {};
+  bool settled = false;
+};
+
 class Search {
  public:
-  Search(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape, const Placements& from, const Placements& to)
-      : mesh_(mesh), rank_(static_cast<int>(shape.size())), target_(to), geometry_(mesh, dtype, shape) {
-    for (size_t axis = 0; axis < from.size(); ++axis) {
-      std::vector<Placement> candidates = {Placement::Replicate()};
-      if (mesh.axis_size(static_cast<int>(axis)) > 1) {
-        for (int d = 0; d < rank_; ++d) candidates.push_back(Placement::Shard(d));
+  Search(const Mesh& mesh, Geometry& geometry, int rank, const Placements& from, const Placements& to)
+      : mesh_(mesh), geometry_(geometry), target_(to) {
+    MakeCandidates(rank, from, to);
+    for (const Placement& placement : to) target_partial_ = target_partial_ || placement.IsPartial();
+    const State start = StateOf(from), target = StateOf(to);
+    target_cuts_ = geometry_.CutsOf(RefsOf(to));
+    target_bytes_ = geometry_.MaxLocalBytes(target_cuts_);
+    to_ = NodeOf(target);
+    from_ = NodeOf(start);
+  }
+
+  std::vector<RedistributeStep> Run() {
+    nodes_[from_].bytes = 0;
+    queue_.emplace(0, 0, from_);
+    for (int settled = 0; !queue_.empty() && settled < kMaxSettled;) {
+      const auto [bytes, steps, id] = queue_.top();
+      queue_.pop();
+      Node& node = nodes_[id];
+      if (node.settled || bytes != node.bytes || steps != node.steps) continue;
+      if (id == to_) break;
+      node.settled = true;
+      ++settled;
+      Expand(id);
+    }
+    return StepsTo(to_);
+  }
+
+ private:
+  void MakeCandidates(int rank, const Placements& from, const Placements& to) {
+    double states = 1;
+    for (const bool all_dims : {true, false}) {
+      candidates_.assign(from.size(), {Placement::Replicate()});
+      states = 1;
+      for (size_t axis = 0; axis < from.size(); ++axis) {
+        if (mesh_.axis_size(static_cast<int>(axis)) == 1) continue;
+        std::vector<Placement>& candidates = candidates_[axis];
+        for (int d = 0; all_dims && d < rank; ++d) candidates.push_back(Placement::Shard(d));
         for (const Placement& placement : {from[axis], to[axis]}) {
           if (std::find(candidates.begin(), candidates.end(), placement) == candidates.end()) {
             candidates.push_back(placement);
           }
         }
+        states *= static_cast<double>(candidates.size());
       }
-      candidates_.push_back(std::move(candidates));
+      if (rank < 200 && states < 1e18) break;
     }
-    from_ = StateOf(from);
-    to_ = StateOf(to);
+    TP_CHECK(states < 1e18);  // a mesh has at most 20 axes of two ranks or more
   }
 
-  std::optional<std::vector<RedistributeStep>> Run() {
-    if (std::optional<std::vector<RedistributeStep>> steps = TableSteps(); steps.has_value()) return steps;
-    Improve(from_, Label());
-    while (!queue_.empty()) {
-      auto node = queue_.extract(queue_.begin());
-      const auto& [label, state] = node.value();
-      if (state == to_) return StepsOf(label);
-      if (!settled_.insert(state).second) continue;
-      Expand(state, label);
-    }
-    return std::nullopt;
-  }
-
- private:
   State StateOf(const Placements& placements) const {
     State state;
     for (size_t axis = 0; axis < placements.size(); ++axis) {
       const auto& candidates = candidates_[axis];
       const auto found = std::find(candidates.begin(), candidates.end(), placements[axis]);
       TP_CHECK(found != candidates.end());
-      state.push_back(static_cast<int>(found - candidates.begin()));
+      state.push_back(static_cast<uint8_t>(found - candidates.begin()));
     }
     return state;
   }
 
-  Placements PlacementsOf(const State& state) const {
-    Placements placements;
-    for (size_t axis = 0; axis < state.size(); ++axis) placements.push_back(candidates_[axis][state[axis]]);
-    return placements;
+  int NodeOf(const State& state) {
+    uint64_t code = 0;
+    for (size_t axis = 0; axis < state.size(); ++axis) code = code * candidates_[axis].size() + state[axis];
+    const auto [found, is_new] = ids_.try_emplace(code, static_cast<int>(nodes_.size()));
+    if (!is_new) return found->second;
+    Node node;
+    node.state = state;
+    for (size_t axis = 0; axis < state.size(); ++axis) {
+      node.placements.push_back(&candidates_[axis][state[axis]]);
+      node.partial = node.partial || node.placements.back()->IsPartial();
+    }
+    node.cuts = geometry_.CutsOf(node.placements);
+    // Every element of the result is received at least once where terms are left; else what is missing is.
+    if (!target_partial_) {
+      node.bound = node.partial ? target_bytes_ : geometry_.MaxMissingBytes(node.cuts, target_cuts_);
+    }
+    nodes_.push_back(std::move(node));
+    return static_cast<int>(nodes_.size()) - 1;
   }
 
-  std::vector<RedistributeStep> StepsOf(const Label& label) const {
-    std::vector<RedistributeStep> steps;
-    Placements at = PlacementsOf(from_);
-    for (const Edge& edge : label.path) {
-      Placements next = PlacementsOf(edge.to);
-      steps.push_back({edge.op, edge.axes, at, next});
-      at = std::move(next);
-    }
-    return steps;
-  }
-
-  void Improve(const State& state, Label label) {
-    const auto [found, is_new] = best_.try_emplace(state, label);
-    if (!is_new) {
-      if (!(label < found->second)) return;
-      found->second = label;
-    }
-    queue_.emplace(std::move(label), state);
-  }
-
-  void Take(const State& state, const Label& label, std::vector<int> axes, RedistributeOp op, State next) {
-    if (settled_.count(next) != 0) return;
-    const int64_t step_bytes = StepBytes(mesh_, geometry_, {op, axes, PlacementsOf(state), PlacementsOf(next)});
-    Label longer = label;
-    if (__builtin_add_overflow(label.bytes, step_bytes, &longer.bytes)) longer.bytes = INT64_MAX;
-    if (op == RedistributeOp::kPermute) ++longer.permutes;
-    longer.path.push_back({std::move(axes), op, next});
-    Improve(next, std::move(longer));
-  }
-
-  // Where one axis alone changes, the row of the table of SEMANTICS 3, if it is legal here.
-  std::optional<std::vector<RedistributeStep>> TableSteps() {
-    const Placements from = PlacementsOf(from_);
-    std::vector<int> changed;
-    for (size_t axis = 0; axis < from.size(); ++axis) {
-      if (from[axis] != target_[axis]) changed.push_back(static_cast<int>(axis));
-    }
-    if (changed.size() != 1) return std::nullopt;
-    const size_t axis = static_cast<size_t>(changed[0]);
-    const Placement& to = target_[axis];
-    if (from[axis].IsPartial() && to.IsPartial()) {
-      Placements reduced = from;
-      reduced[axis] = Placement::Replicate();
-      const std::optional<RedistributeOp> op = OpBetween(reduced, axis, to);
-      if (!op.has_value()) return std::nullopt;
-      return std::vector<RedistributeStep>{{RedistributeOp::kAllReduce, changed, from, reduced},
-                                           {*op, changed, reduced, target_}};
-    }
-    const std::optional<RedistributeOp> op = OpBetween(from, axis, to);
-    if (!op.has_value()) return std::nullopt;
-    RedistributeStep step{*op, changed, from, target_};
-    if (*op == RedistributeOp::kReduceScatter) {
-      // The largest piece counts N times: 1 element on 4 ranks is cheaper reduced everywhere.
-      Placements reduced = from;
-      reduced[axis] = Placement::Replicate();
-      const RedistributeStep reduce{RedistributeOp::kAllReduce, changed, from, reduced};
-      if (StepBytes(mesh_, geometry_, step) > StepBytes(mesh_, geometry_, reduce)) return std::nullopt;
-    }
-    return std::vector<RedistributeStep>{std::move(step)};
-  }
-
-  // True where no axis after `axis` cuts dim `d`: a cut on `axis` is, or would be, the innermost.
-  bool Innermost(const Placements& placements, size_t axis, int d) const {
-    for (size_t later = axis + 1; later < placements.size(); ++later) {
-      if (placements[later].Cuts(d)) return false;
+  // An interleaved cut is legal at every size where it is inside of the cuts that it has in the source or the target,
+  // or of none: elsewhere the dim may not divide.
+  bool IsLegal(const State& state) const {
+    for (size_t axis = 0; axis < state.size(); ++axis) {
+      const Placement& placement = candidates_[axis][state[axis]];
+      if (placement.kind != PlacementKind::kInterleavedShard) continue;
+      bool like_from = true, like_to = true, outermost = true;
+      for (size_t outer = 0; outer < axis; ++outer) {
+        const auto cut = [&](const Placement& other) { return other.Cuts(placement.dim) ? &other : nullptr; };
+        const auto same = [&](const Placement& other) {
+          const Placement* a = cut(candidates_[outer][state[outer]]);
+          const Placement* b = cut(other);
+          return a == nullptr || b == nullptr ? a == b : *a == *b;
+        };
+        like_from = like_from && same(*nodes_[from_].placements[outer]);
+        like_to = like_to && same(target_[outer]);
+        outermost = outermost && cut(candidates_[outer][state[outer]]) == nullptr;
+      }
+      const bool in_from = *nodes_[from_].placements[axis] == placement, in_to = target_[axis] == placement;
+      if (!outermost && !(like_from && in_from) && !(like_to && in_to)) return false;
     }
     return true;
   }
 
-  // True where a partial of `op` on `axis` may stand beside the partials of the other axes.
-  bool PartialFits(const Placements& placements, size_t axis, ReduceOp op) const {
-    for (size_t other = 0; other < placements.size(); ++other) {
-      if (other == axis || !placements[other].IsPartial() || placements[other].op == op) continue;
-      if (!IsLinear(placements[other].op) || !IsLinear(op)) return false;
-    }
-    return true;
+  // Negative, 0 or positive, as the paths to two labels of one length compare by (axes, op, layout) of their steps.
+  int CompareSteps(RedistributeOp a_op, const AxisList& a_axes, const State& a, RedistributeOp b_op,
+                   const AxisList& b_axes, const State& b) const {
+    if (a_axes != b_axes) return a_axes < b_axes ? -1 : 1;
+    if (a_op != b_op) return a_op < b_op ? -1 : 1;
+    if (a != b) return a < b ? -1 : 1;
+    return 0;
+  }
+  int ComparePaths(int a, int b) const {
+    if (a == b) return 0;
+    if (const int order = ComparePaths(nodes_[a].previous, nodes_[b].previous); order != 0) return order;
+    return CompareSteps(nodes_[a].op, nodes_[a].axes, nodes_[a].state, nodes_[b].op, nodes_[b].axes, nodes_[b].state);
   }
 
-  // Partials of different ops that all become R are reduced one after the other, each by an all_reduce.
-  bool MustAllReduce(const Placements& placements, size_t axis) const {
-    if (!target_[axis].IsReplicate()) return false;
-    for (size_t other = 0; other < placements.size(); ++other) {
-      if (placements[other].IsPartial() && placements[other].op != placements[axis].op &&
-          target_[other].IsReplicate()) {
-        return true;
-      }
-    }
-    return false;
+  // True where a label of `bytes` in all and one step more than node `from` may still matter at `to`.
+  bool MayWin(int from, int64_t bytes, int to) const {
+    const Node& node = nodes_[to];
+    if (node.settled) return false;
+    const int steps = nodes_[from].steps + 1;
+    if (bytes != node.bytes ? bytes > node.bytes : steps > node.steps) return false;
+    const Node& target = nodes_[to_];
+    const int64_t least = Plus(bytes, node.bound);
+    if (least != target.bytes) return least < target.bytes;
+    return to == to_ || steps < target.steps;
   }
 
-  // The op that turns placement `a` into `b` on one axis alone; nullopt where no single step does.
-  std::optional<RedistributeOp> OpBetween(const Placements& placements, size_t axis, const Placement& b) const {
-    const Placement& a = placements[axis];
-    if (IsStridedKind(a)) return std::nullopt;
-    if (a.IsSharding() && !Innermost(placements, axis, a.dim)) return std::nullopt;
-    if (b.IsSharding() && !Innermost(placements, axis, b.dim)) return std::nullopt;
-    if (b.IsPartial() && (b != target_[axis] || !PartialFits(placements, axis, b.op))) return std::nullopt;
-    const bool plain_shards = b.kind == PlacementKind::kShard;
-    if (a.IsReplicate()) {
-      if (b.IsSharding()) return RedistributeOp::kSlice;
-      if (!b.IsPartial() || b.op == ReduceOp::kProduct) return std::nullopt;
-      return b.op == ReduceOp::kSum ? RedistributeOp::kDivide : RedistributeOp::kNone;
+  void Take(int from, int64_t step_bytes, int to, RedistributeOp op, const AxisList& axes) {
+    const int64_t bytes = Plus(nodes_[from].bytes, step_bytes);
+    if (!MayWin(from, bytes, to)) return;
+    Node& node = nodes_[to];
+    const int steps = nodes_[from].steps + 1;
+    if (bytes == node.bytes && steps == node.steps && node.previous >= 0) {
+      int order = ComparePaths(from, node.previous);
+      if (order == 0) order = CompareSteps(op, axes, node.state, node.op, node.axes, node.state);
+      if (order >= 0) return;
+    } else {
+      queue_.emplace(bytes, steps, to);
     }
-    if (a.IsPartial()) {
-      if (b.IsReplicate()) return RedistributeOp::kAllReduce;
-      if (plain_shards && !MustAllReduce(placements, axis)) return RedistributeOp::kReduceScatter;
-      return std::nullopt;
-    }
-    if (b.IsReplicate()) return RedistributeOp::kAllGather;
-    if (a.kind != PlacementKind::kShard) return std::nullopt;
-    if (plain_shards) return RedistributeOp::kAllToAll;
-    if (b.IsPartial() && b.op == ReduceOp::kSum) return RedistributeOp::kFill;
-    return std::nullopt;
+    node.bytes = bytes;
+    node.steps = steps;
+    node.previous = from;
+    node.op = op;
+    node.axes = axes;
   }
 
-  void Expand(const State& state, const Label& label) {
-    const Placements placements = PlacementsOf(state);
-    for (size_t axis = 0; axis < state.size(); ++axis) {
-      for (size_t i = 0; i < candidates_[axis].size(); ++i) {
-        if (static_cast<int>(i) == state[axis]) continue;
-        const std::optional<RedistributeOp> op = OpBetween(placements, axis, candidates_[axis][i]);
-        if (!op.has_value()) continue;
-        State next = state;
-        next[axis] = static_cast<int>(i);
-        Take(state, label, {static_cast<int>(axis)}, *op, std::move(next));
-      }
-    }
-    ExpandFlattenedReduces(state, label, placements);
-    ExpandPermutes(state, label, placements);
+  void Expand(int id) {
+    ExpandMoves(id);
+    ExpandReductions(id);
+    ExpandTerms(id);
   }
 
-  // One all_reduce over every two or more axes with partials of one op.
-  void ExpandFlattenedReduces(const State& state, const Label& label, const Placements& placements) {
-    std::map<ReduceOp, std::vector<int>> by_op;
-    for (size_t axis = 0; axis < state.size(); ++axis) {
-      if (placements[axis].IsPartial()) by_op[placements[axis].op].push_back(static_cast<int>(axis));
-    }
-    for (const auto& [op, axes] : by_op) {
-      for (uint32_t subset = 0; subset < (uint32_t{1} << axes.size()); ++subset) {
-        std::vector<int> chosen;
-        State next = state;
-        for (size_t i = 0; i < axes.size(); ++i) {
-          if ((subset >> i & 1u) == 0) continue;
-          chosen.push_back(axes[i]);
-          next[axes[i]] = 0;
-        }
-        if (chosen.size() >= 2) Take(state, label, std::move(chosen), RedistributeOp::kAllReduce, std::move(next));
-      }
-    }
+  void TakeMove(int id, const State& next) {
+    const int to = NodeOf(next);
+    if (to == id || !MayWin(id, nodes_[id].bytes, to)) return;
+    const int64_t bytes = geometry_.MaxMissingBytes(nodes_[id].cuts, nodes_[to].cuts);
+    if (!MayWin(id, Plus(nodes_[id].bytes, bytes), to)) return;
+    const Move move = MoveBetween(nodes_[id].placements, nodes_[to].placements);
+    Take(id, bytes, to, move.op, move.axes);
   }
 
-  void ExpandPermutes(const State& state, const Label& label, const Placements& placements) {
-    // Two permutes in a row never beat one, and a permute must save bytes.
-    if (!label.path.empty() && label.path.back().op == RedistributeOp::kPermute) return;
-    TakePermute(state, label, placements, TargetBesidePartials(placements));
-    const auto found = best_.find(to_);
-    if (found != best_.end() && label.bytes >= found->second.bytes) return;
-    std::vector<size_t> free_axes;
+  // To layouts with the same terms. Two moves in a row never beat one.
+  void ExpandMoves(int id) {
+    const bool moved = nodes_[id].previous >= 0 && IsMove(nodes_[id].op);
+    const State state = nodes_[id].state;
+    State target = state;
+    bool reaches = true;  // the target by this move
     int64_t targets = 1;
-    State next = state;
+    std::vector<size_t> free_axes;
     for (size_t axis = 0; axis < state.size(); ++axis) {
-      if (placements[axis].IsPartial() || candidates_[axis].size() == 1) continue;
-      free_axes.push_back(axis);
-      next[axis] = 0;
-      targets *= static_cast<int64_t>(candidates_[axis].size());
-      if (targets > kMaxPermuteTargets) return;
-    }
-    while (true) {
-      TakePermute(state, label, placements, next);
-      size_t i = free_axes.size();
-      while (i > 0 && ++next[free_axes[i - 1]] == static_cast<int>(candidates_[free_axes[i - 1]].size())) {
-        next[free_axes[--i]] = 0;
+      const Placement& placement = *nodes_[id].placements[axis];
+      if (placement.IsPartial() || target_[axis].IsPartial()) {
+        reaches = reaches && placement == target_[axis];
+      } else {
+        target[axis] = nodes_[to_].state[axis];
       }
+      if (placement.IsPartial() || candidates_[axis].size() == 1) continue;
+      free_axes.push_back(axis);
+      targets = std::min(kMaxBytes / 64, targets * static_cast<int64_t>(candidates_[axis].size()));
+    }
+    const bool wide = targets > kMaxMoveTargets;
+    if (moved && !wide) return;
+    if (target != state && IsLegal(target)) TakeMove(id, target);
+    if (reaches && !target_partial_) return;
+    if (wide) {
+      for (const size_t axis : free_axes) ExpandMovesOn(id, {axis});
+    } else {
+      ExpandMovesOn(id, free_axes);
+    }
+  }
+
+  void ExpandMovesOn(int id, const std::vector<size_t>& axes) {
+    State next = nodes_[id].state;
+    for (const size_t axis : axes) next[axis] = 0;
+    while (true) {
+      bool terms = false;  // candidates that are terms are made by other steps
+      for (const size_t axis : axes) terms = terms || candidates_[axis][next[axis]].IsPartial();
+      if (!terms && IsLegal(next)) TakeMove(id, next);
+      size_t i = axes.size();
+      while (i > 0 && ++next[axes[i - 1]] == candidates_[axes[i - 1]].size()) next[axes[--i]] = 0;
       if (i == 0) return;
     }
   }
 
-  // The target, with the partials of now kept and those to come as R.
-  State TargetBesidePartials(const Placements& placements) const {
-    Placements next = target_;
-    for (size_t axis = 0; axis < next.size(); ++axis) {
-      if (placements[axis].IsPartial()) {
-        next[axis] = placements[axis];
-      } else if (next[axis].IsPartial()) {
-        next[axis] = Placement::Replicate();
-      }
+  // Calls `take` with each subset of `axes` of one element or more.
+  template <typename TakeSubset>
+  void ForEachSubset(const AxisList& axes, const TakeSubset& take) {
+    if (axes.size() > kMaxSubsetAxes) {
+      for (const int axis : axes) take({axis});
+      take(axes);
+      return;
     }
-    return StateOf(next);
+    for (uint32_t subset = 1; subset < (uint32_t{1} << axes.size()); ++subset) {
+      AxisList chosen;
+      for (size_t i = 0; i < axes.size(); ++i) {
+        if ((subset >> i & 1u) != 0) chosen.push_back(axes[i]);
+      }
+      take(chosen);
+    }
   }
 
-  void TakePermute(const State& state, const Label& label, const Placements& placements, const State& next) {
-    if (next == state || settled_.count(next) != 0) return;
-    const Placements after = PlacementsOf(next);
-    for (size_t axis = 0; axis < after.size(); ++axis) {
-      if (after[axis].IsPartial() != placements[axis].IsPartial()) return;
-      if (!IsStridedKind(after[axis]) && !IsStridedKind(placements[axis])) continue;
-      // Blocks of strided kinds are not boxes: a permute leaves their dims alone.
-      if (after[axis] != placements[axis]) return;
-      for (size_t other = 0; other < after.size(); ++other) {
-        if (after[other] == placements[other]) continue;
-        if (after[other].Cuts(after[axis].dim) || placements[other].Cuts(after[axis].dim)) return;
+  int64_t GroupSize(const AxisList& axes) const {
+    int64_t size = 1;
+    for (const int axis : axes) size *= mesh_.axis_size(axis);
+    return size;
+  }
+
+  // Terms of one op become R by an all_reduce over their axes, or a shard by a reduce_scatter on one.
+  void ExpandReductions(int id) {
+    if (!nodes_[id].partial) return;
+    AxisList by_op[5];
+    for (size_t axis = 0; axis < nodes_[id].placements.size(); ++axis) {
+      const Placement& placement = *nodes_[id].placements[axis];
+      if (placement.IsPartial()) by_op[static_cast<int>(placement.op)].push_back(static_cast<int>(axis));
+    }
+    const int64_t local = geometry_.MaxLocalBytes(nodes_[id].cuts);
+    for (const AxisList& axes : by_op) {
+      ForEachSubset(axes, [&](const AxisList& chosen) {
+        State next = nodes_[id].state;
+        for (const int axis : chosen) next[axis] = 0;
+        const __int128 n = GroupSize(chosen);
+        if (!IsLegal(next)) return;
+        Take(id, static_cast<int64_t>(std::min<__int128>(2 * (n - 1) * local / n, kMaxBytes)), NodeOf(next),
+             RedistributeOp::kAllReduce, chosen);
+      });
+      for (const int axis : axes) {
+        State next = nodes_[id].state;
+        for (size_t i = 1; i < candidates_[axis].size(); ++i) {
+          next[axis] = static_cast<uint8_t>(i);
+          if (candidates_[axis][i].IsPartial() || !IsLegal(next)) continue;
+          const int to = NodeOf(next);
+          if (!TableOp({axis}, nodes_[id].placements, nodes_[to].placements).has_value()) continue;
+          const __int128 piece = geometry_.MaxLocalBytes(nodes_[to].cuts);
+          Take(id, static_cast<int64_t>(std::min<__int128>((mesh_.axis_size(axis) - 1) * piece, kMaxBytes)), to,
+               RedistributeOp::kReduceScatter, {axis});
+        }
       }
     }
-    Take(state, label, PermuteAxes(placements, after), RedistributeOp::kPermute, next);
+  }
+
+  // Terms of the target are made where nothing has to be sent: divide, none and fill.
+  void ExpandTerms(int id) {
+    if (!target_partial_) return;
+    AxisList by_op[3];
+    for (size_t axis = 0; axis < target_.size(); ++axis) {
+      const Placement& placement = *nodes_[id].placements[axis];
+      if (!target_[axis].IsPartial() || placement.IsPartial() || !TermFits(id, target_[axis].op)) continue;
+      by_op[target_[axis].op != ReduceOp::kSum ? 0 : placement.IsReplicate() ? 1 : 2].push_back(static_cast<int>(axis));
+    }
+    for (const AxisList& axes : by_op) {
+      ForEachSubset(axes, [&](const AxisList& chosen) {
+        State next = nodes_[id].state;
+        for (const int axis : chosen) next[axis] = nodes_[to_].state[axis];
+        if (!IsLegal(next)) return;
+        const int to = NodeOf(next);
+        const std::optional<RedistributeOp> op = TableOp(chosen, nodes_[id].placements, nodes_[to].placements);
+        if (op.has_value()) Take(id, 0, to, *op, chosen);
+      });
+    }
+  }
+
+  // True where terms of `op` may stand beside the terms of the other axes.
+  bool TermFits(int id, ReduceOp op) const {
+    for (const Placement* other : nodes_[id].placements) {
+      if (!other->IsPartial() || other->op == op) continue;
+      if (!IsLinear(other->op) || !IsLinear(op)) return false;
+    }
+    return true;
+  }
+
+  Placements PlacementsOf(int id) const {
+    Placements placements;
+    for (const Placement* placement : nodes_[id].placements) placements.push_back(*placement);
+    return placements;
+  }
+
+  std::vector<RedistributeStep> StepsTo(int id) const {
+    std::vector<RedistributeStep> steps;
+    TP_CHECK(nodes_[id].previous >= 0 || id == from_);
+    for (; nodes_[id].previous >= 0; id = nodes_[id].previous) {
+      const Node& node = nodes_[id];
+      steps.push_back({node.op, {node.axes.begin(), node.axes.end()}, PlacementsOf(node.previous), PlacementsOf(id)});
+    }
+    std::reverse(steps.begin(), steps.end());
+    return steps;
   }
 
   const Mesh& mesh_;
-  const int rank_;
-  const Placements target_;
-  Geometry geometry_;
+  Geometry& geometry_;
+  const Placements& target_;
+  bool target_partial_ = false;
+  Geometry::Cuts target_cuts_;
+  int64_t target_bytes_ = 0;
   std::vector<std::vector<Placement>> candidates_;
-  State from_;
-  State to_;
-  std::map<State, Label> best_;
-  std::set<State> settled_;
-  std::set<std::pair<Label, State>> queue_;
+  std::vector<Node> nodes_;
+  absl::flat_hash_map<uint64_t, int> ids_;
+  int from_ = 0;
+  int to_ = 0;
+  std::priority_queue<std::tuple<int64_t, int, int>, std::vector<std::tuple<int64_t, int, int>>, std::greater<>> queue_;
 };
+
+// The rows of SEMANTICS 3's table that are taken whatever else would cost less: every axis that changes is reduced, or
+// one axis changes by a row of the table.
+std::vector<RedistributeStep> TableSteps(const Mesh& mesh, Geometry& geometry, const Placements& from,
+                                         const Placements& to) {
+  std::vector<int> changed;
+  bool reduces = true;
+  for (size_t axis = 0; axis < from.size(); ++axis) {
+    if (from[axis] == to[axis]) continue;
+    changed.push_back(static_cast<int>(axis));
+    reduces = reduces && from[axis].IsPartial() && to[axis].IsReplicate();
+  }
+  std::vector<RedistributeStep> steps;
+  if (reduces) {
+    for (Placements at = from; at != to; at = steps.back().to) {
+      RedistributeStep step{RedistributeOp::kAllReduce, {}, at, at};
+      for (const int axis : changed) {
+        if (!at[axis].IsPartial() || (!step.axes.empty() && at[axis].op != at[step.axes[0]].op)) continue;
+        step.axes.push_back(axis);
+        step.to[axis] = Placement::Replicate();
+      }
+      steps.push_back(std::move(step));
+    }
+    return steps;
+  }
+  if (changed.size() != 1) return {};
+  const int axis = changed[0];
+  Placements reduced = from;
+  reduced[axis] = Placement::Replicate();
+  const RedistributeStep reduce{RedistributeOp::kAllReduce, changed, from, reduced};
+  if (from[axis].IsPartial() && to[axis].IsPartial()) {
+    return {reduce, {TableOp(changed, RefsOf(reduced), RefsOf(to)).value(), changed, reduced, to}};
+  }
+  const std::optional<RedistributeOp> op = TableOp(changed, RefsOf(from), RefsOf(to));
+  if (!op.has_value()) return {};
+  const RedistributeStep step{*op, changed, from, to};
+  // The largest piece counts N times: 1 element on 4 ranks is cheaper reduced everywhere.
+  if (*op == RedistributeOp::kReduceScatter && StepBytes(mesh, geometry, step) > StepBytes(mesh, geometry, reduce)) {
+    return {};
+  }
+  return {step};
+}
 
 }  // namespace
 
-std::optional<std::vector<RedistributeStep>> SearchSteps(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape,
-                                                         const Placements& from, const Placements& to) {
-  return Search(mesh, dtype, shape, from, to).Run();
-}
-
-std::vector<int> PermuteAxes(const Placements& from, const Placements& to) {
-  std::vector<int> axes;
-  for (size_t axis = 0; axis < from.size(); ++axis) {
-    bool moves = from[axis] != to[axis];
-    for (size_t outer = 0; outer < axis && !moves && from[axis].IsSharding(); ++outer) {
-      const int d = from[axis].dim;
-      moves = from[outer] != to[outer] && (from[outer].Cuts(d) || to[outer].Cuts(d));
-    }
-    if (moves) axes.push_back(static_cast<int>(axis));
+std::vector<RedistributeStep> SearchSteps(const Mesh& mesh, Geometry& geometry, int rank, const Placements& from,
+                                          const Placements& to) {
+  std::vector<RedistributeStep> steps = TableSteps(mesh, geometry, from, to);
+  if (!steps.empty()) return steps;
+  const auto is_partial = [](const Placement& placement) { return placement.IsPartial(); };
+  if (std::none_of(from.begin(), from.end(), is_partial) && std::none_of(to.begin(), to.end(), is_partial)) {
+    // No rank receives a byte twice, and none that it holds: no path costs less than one move.
+    const Move move = MoveBetween(RefsOf(from), RefsOf(to));
+    return {{move.op, {move.axes.begin(), move.axes.end()}, from, to}};
   }
-  return axes;
+  return Search(mesh, geometry, rank, from, to).Run();
 }
 
 }  // namespace tp
