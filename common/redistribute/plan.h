@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@
 #include "common/layout/spec.h"
 
 namespace tp {
+
+class Geometry;
 
 class Geometry;
 
@@ -47,6 +50,21 @@ struct RedistributePlan {
 // INVALID_ARGUMENT for targets that SEMANTICS 3 refuses (R -> P(product), S -> P(avg), ...). `from` and `to` are normalised placements of one tensor of `dtype` and global `shape`.
 absl::StatusOr<RedistributePlan> PlanRedistribute(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape,
                                                   const Placements& from, const Placements& to);
+
+// Plans many pairs of layouts of one tensor, and remembers what it worked out about them. Same plans as
+// PlanRedistribute. Thread-compatible; the mesh must outlive it.
+class RedistributePlanner {
+ public:
+  RedistributePlanner(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape);
+  ~RedistributePlanner();
+  absl::StatusOr<RedistributePlan> Plan(const Placements& from, const Placements& to);
+
+ private:
+  const Mesh& mesh_;
+  const DType dtype_;
+  const Shape shape_;
+  std::unique_ptr<Geometry> geometry_;
+};
 
 // Plans many pairs of layouts of one tensor, and remembers what it worked out about them. Same plans as
 // PlanRedistribute. Thread-compatible; the mesh must outlive it.

@@ -17,6 +17,7 @@ constexpr int64_t kMaxMoveTargets = 2048;
 constexpr int kMaxSettled = 8192;
 // Above this number of axes, steps over flattened axes take one axis or all.
 constexpr size_t kMaxSubsetAxes = 6;
+constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
 constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
 using State = absl::InlinedVector<uint8_t, 8>;  // index into the candidates of each axis
@@ -64,6 +65,7 @@ class Search {
   std::vector<RedistributeStep> Run() {
     nodes_[from_].bytes = 0;
     queue_.emplace(0, 0, from_);
+    TakeGreedyPath();
     for (int settled = 0; !queue_.empty() && settled < kMaxSettled;) {
       const auto [bytes, steps, id] = queue_.top();
       queue_.pop();
@@ -164,6 +166,7 @@ class Search {
   }
   int ComparePaths(int a, int b) const {
     if (a == b) return 0;
+    if (a < 0 || b < 0) return a < b ? -1 : 1;
     if (const int order = ComparePaths(nodes_[a].previous, nodes_[b].previous); order != 0) return order;
     return CompareSteps(nodes_[a].op, nodes_[a].axes, nodes_[a].state, nodes_[b].op, nodes_[b].axes, nodes_[b].state);
   }
@@ -197,6 +200,55 @@ class Search {
     node.previous = from;
     node.op = op;
     node.axes = axes;
+  }
+
+  // Reduce what has to be, move once, make the target's terms: a first path, no longer than gathering everything, that
+  // bounds the search.
+  void TakeGreedyPath() {
+    int at = from_;
+    State next = nodes_[at].state;
+    const auto changed = [&](const auto& wanted) {
+      AxisList axes;
+      for (size_t axis = 0; axis < target_.size(); ++axis) {
+        if (*nodes_[at].placements[axis] != target_[axis] && wanted(*nodes_[at].placements[axis], target_[axis])) {
+          axes.push_back(static_cast<int>(axis));
+        }
+      }
+      return axes;
+    };
+    for (const ReduceOp op : kReduceOps) {
+      const AxisList axes = changed([&](const Placement& a, const Placement&) { return a.IsPartial() && a.op == op; });
+      if (axes.empty()) continue;
+      for (const int axis : axes) next[axis] = 0;
+      const int to = NodeOf(next);
+      TakeAllReduce(at, axes, to);
+      at = to;
+    }
+    for (size_t axis = 0; axis < next.size(); ++axis) {
+      if (!target_[axis].IsPartial()) next[axis] = nodes_[to_].state[axis];
+      if (target_[axis].IsPartial() && !nodes_[at].placements[axis]->IsPartial()) next[axis] = 0;
+    }
+    if (next != nodes_[at].state) {
+      const int to = NodeOf(next);
+      TakeMove(at, next);
+      at = to;
+    }
+    for (const bool sum : {false, true}) {
+      const AxisList axes = changed(
+          [&](const Placement&, const Placement& b) { return b.IsPartial() && (b.op == ReduceOp::kSum) == sum; });
+      if (axes.empty()) continue;
+      for (const int axis : axes) next[axis] = nodes_[to_].state[axis];
+      const int to = NodeOf(next);
+      Take(at, 0, to, sum ? RedistributeOp::kDivide : RedistributeOp::kNone, axes);
+      at = to;
+    }
+    TP_CHECK(at == to_);
+  }
+
+  void TakeAllReduce(int id, const AxisList& axes, int to) {
+    const __int128 n = GroupSize(axes);
+    const __int128 bytes = 2 * (n - 1) * geometry_.MaxLocalBytes(nodes_[id].cuts) / n;
+    Take(id, static_cast<int64_t>(std::min<__int128>(bytes, kMaxBytes)), to, RedistributeOp::kAllReduce, axes);
   }
 
   void Expand(int id) {
@@ -288,15 +340,11 @@ class Search {
       const Placement& placement = *nodes_[id].placements[axis];
       if (placement.IsPartial()) by_op[static_cast<int>(placement.op)].push_back(static_cast<int>(axis));
     }
-    const int64_t local = geometry_.MaxLocalBytes(nodes_[id].cuts);
     for (const AxisList& axes : by_op) {
       ForEachSubset(axes, [&](const AxisList& chosen) {
         State next = nodes_[id].state;
         for (const int axis : chosen) next[axis] = 0;
-        const __int128 n = GroupSize(chosen);
-        if (!IsLegal(next)) return;
-        Take(id, static_cast<int64_t>(std::min<__int128>(2 * (n - 1) * local / n, kMaxBytes)), NodeOf(next),
-             RedistributeOp::kAllReduce, chosen);
+        if (IsLegal(next)) TakeAllReduce(id, chosen, NodeOf(next));
       });
       for (const int axis : axes) {
         State next = nodes_[id].state;
