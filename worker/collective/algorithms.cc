@@ -13,8 +13,7 @@ namespace tp::worker {
 namespace {
 
 constexpr int64_t kSmallBytes = 16 << 10;       // all_reduce: everything to everyone below this
-constexpr int64_t kPieceBytes = 512 << 10;      // all_reduce: added while the next piece is on its way
-constexpr int64_t kMaxPieces = 8;               // of one block
+constexpr int64_t kSlots = 8;                   // pieces of terms that may be on their way at once
 constexpr int64_t kBroadcastBytes = 256 << 10;  // broadcast: scatter and all_gather from here on
 
 char* At(void* base, int64_t offset) { return static_cast<char*>(base) + offset; }
@@ -57,44 +56,62 @@ absl::Status SmallAllReduce(const Members& m, void* data, int64_t count, DType d
   return absl::OkStatus();
 }
 
-// Member i owns block i. Everything is posted at once, in the order pieces of the reduce_scatter, pieces of the
-// all_gather. A gathered piece lands where this rank's own term of that piece was: its owner sends it only after it has
-// received that term, so the memory is free by then.
+// A block of terms is received and added in pieces; a ring of slots holds the pieces on their way from all members.
+struct Pieces {
+  int64_t count = 1;  // of the block
+  int64_t slots = 1;
+  int64_t longest = 0;  // elements
+  int64_t Begin(int64_t elements, int64_t piece) const {
+    return elements / count * piece + elements % count * piece / count;
+  }
+};
+Pieces PiecesOf(const Members& m, int64_t elements, int64_t item) {
+  const int64_t limit = std::max<int64_t>(1, std::min(m.memory.piece_bytes, m.memory.heap_bytes / m.size()) / item);
+  Pieces pieces;
+  pieces.count = std::max<int64_t>(1, (elements + limit - 1) / limit);
+  pieces.longest = (elements + pieces.count - 1) / pieces.count;
+  const int64_t slot_bytes = std::max<int64_t>(1, pieces.longest * item * m.size());
+  pieces.slots = std::clamp<int64_t>(m.memory.heap_bytes / slot_bytes, 1, std::min(kSlots, pieces.count));
+  return pieces;
+}
+
+// Member i owns block i. A rank posts, to and from each other member: the terms of as many pieces as there are slots;
+// then, piece by piece, the reduced one, and the terms of the piece that takes over the slot. All members have equally
+// many pieces and slots, so that messages match. A gathered piece lands where this rank's own term of that piece was:
+// its owner sends it only after it has received that term, so the memory is free by then.
 absl::Status LargeAllReduce(const Members& m, void* data, int64_t count, DType dtype, ReduceOp op) {
   const int64_t item = ItemSize(dtype);
   const int n = m.size();
   const std::vector<int64_t> block = EvenOffsets(count, n);
-  const int64_t longest = block[1];
-  const int64_t pieces = std::clamp<int64_t>(longest * item / kPieceBytes, 1, kMaxPieces);
+  const Pieces pieces = PiecesOf(m, block[1], item);  // of the longest block
   // Piece p of block i: elements [start(i, p), start(i, p + 1)).
-  auto start = [&](int i, int64_t p) { return block[i] + (block[i + 1] - block[i]) * p / pieces; };
+  auto start = [&](int i, int64_t p) { return block[i] + pieces.Begin(block[i + 1] - block[i], p); };
   auto bytes = [&](int i, int64_t p) { return (start(i, p + 1) - start(i, p)) * item; };
-  const int64_t mine = block[m.me + 1] - block[m.me];
   const std::vector<int> others = OthersOf(m);
 
-  const auto scratch = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(mine * item * n));
+  const int64_t slot_bytes = pieces.longest * item * n;
+  const auto scratch = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(slot_bytes * pieces.slots));
   auto term = [&](int i, int64_t p) -> void* {
-    const int64_t within = (start(m.me, p) - block[m.me]) * item;
-    return i == m.me ? At(data, start(m.me, p) * item) : scratch.get() + i * mine * item + within;
+    if (i == m.me) return At(data, start(m.me, p) * item);
+    return scratch.get() + p % pieces.slots * slot_bytes + i * pieces.longest * item;
   };
-  std::deque<Exchange> arrivals;  // of the terms, one a piece
-  for (int64_t p = 0; p < pieces; ++p) {
-    arrivals.emplace_back(m.transport, m.deadline);
-    for (int i : others) arrivals[p].Receive(m.group[i], term(i, p), bytes(m.me, p));
-  }
+  std::deque<Exchange> arrivals;           // of the terms, one a piece
   Exchange rest(m.transport, m.deadline);  // our sends, and the reduced pieces of the others
-  for (int64_t p = 0; p < pieces; ++p) {
-    for (int i : others) rest.Receive(m.group[i], At(data, start(i, p) * item), bytes(i, p));
-  }
-  for (int64_t p = 0; p < pieces; ++p) {
+  const auto post_terms = [&](int64_t p) {
+    arrivals.emplace_back(m.transport, m.deadline);
+    for (int i : others) arrivals.back().Receive(m.group[i], term(i, p), bytes(m.me, p));
     for (int i : others) rest.Send(m.group[i], At(data, start(i, p) * item), bytes(i, p));
-  }
-  for (int64_t p = 0; p < pieces; ++p) {
-    TP_RETURN_IF_ERROR(arrivals[p].Finish());
+  };
+  for (int64_t p = 0; p < pieces.slots; ++p) post_terms(p);
+  for (int64_t p = 0; p < pieces.count; ++p) {
+    for (int i : others) rest.Receive(m.group[i], At(data, start(i, p) * item), bytes(i, p));
+    TP_RETURN_IF_ERROR(arrivals.front().Finish());
+    arrivals.pop_front();
     std::vector<const void*> terms;
     for (int i = 0; i < n; ++i) terms.push_back(term(i, p));
     ReduceTerms(dtype, op, terms, start(m.me, p + 1) - start(m.me, p), At(data, start(m.me, p) * item));
     for (int i : others) rest.Send(m.group[i], At(data, start(m.me, p) * item), bytes(m.me, p));
+    if (p + pieces.slots < pieces.count) post_terms(p + pieces.slots);
   }
   return rest.Finish();
 }
@@ -107,26 +124,47 @@ absl::Status AllReduceHost(const Members& m, void* data, int64_t count, DType dt
   return LargeAllReduce(m, data, count, dtype, op);
 }
 
+// The pieces of a member's block depend on its length only, so that senders know them.
 absl::Status ReduceScatterHost(const Members& m, const void* input, absl::Span<const int64_t> counts, void* output,
                                DType dtype, ReduceOp op) {
   const int64_t item = ItemSize(dtype);
   const std::vector<int64_t> offsets = OffsetsOf(counts);
-  const int64_t bytes = counts[m.me] * item;
-  const auto scratch = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(bytes) * m.group.size());
-  std::vector<const void*> terms;
-  for (int i = 0; i < m.size(); ++i) {
-    terms.push_back(i == m.me ? At(input, offsets[i] * item) : scratch.get() + i * bytes);
-  }
-  Exchange exchange(m.transport, m.deadline);
-  for (int i : OthersOf(m)) exchange.Receive(m.group[i], scratch.get() + i * bytes, bytes);
-  for (int i : OthersOf(m)) exchange.Send(m.group[i], At(input, offsets[i] * item), counts[i] * item);
-  TP_RETURN_IF_ERROR(exchange.Finish());
   if (m.size() == 1) {
-    Copy(output, input, bytes);
-  } else {
-    ReduceTerms(dtype, op, terms, counts[m.me], output);
+    Copy(output, input, counts[0] * item);
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  Exchange sends(m.transport, m.deadline);
+  for (int i : OthersOf(m)) {
+    const Pieces pieces = PiecesOf(m, counts[i], item);
+    for (int64_t p = 0; p < pieces.count; ++p) {
+      const int64_t begin = pieces.Begin(counts[i], p), end = pieces.Begin(counts[i], p + 1);
+      sends.Send(m.group[i], At(input, (offsets[i] + begin) * item), (end - begin) * item);
+    }
+  }
+  const Pieces pieces = PiecesOf(m, counts[m.me], item);
+  const int64_t slot_bytes = pieces.longest * item * m.size();
+  const auto scratch = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(slot_bytes * pieces.slots));
+  auto begin = [&](int64_t p) { return pieces.Begin(counts[m.me], p); };
+  auto term = [&](int i, int64_t p) {
+    return scratch.get() + p % pieces.slots * slot_bytes + i * pieces.longest * item;
+  };
+  std::deque<Exchange> arrivals;
+  const auto post = [&](int64_t p) {
+    arrivals.emplace_back(m.transport, m.deadline);
+    for (int i : OthersOf(m)) arrivals.back().Receive(m.group[i], term(i, p), (begin(p + 1) - begin(p)) * item);
+  };
+  for (int64_t p = 0; p < pieces.slots; ++p) post(p);
+  for (int64_t p = 0; p < pieces.count; ++p) {
+    TP_RETURN_IF_ERROR(arrivals.front().Finish());
+    arrivals.pop_front();
+    std::vector<const void*> terms;
+    for (int i = 0; i < m.size(); ++i) {
+      terms.push_back(i == m.me ? At(input, (offsets[i] + begin(p)) * item) : term(i, p));
+    }
+    ReduceTerms(dtype, op, terms, begin(p + 1) - begin(p), At(output, begin(p) * item));
+    if (p + pieces.slots < pieces.count) post(p + pieces.slots);
+  }
+  return sends.Finish();
 }
 
 absl::Status AllGatherHost(const Members& m, const void* input, void* output, absl::Span<const int64_t> bytes) {

@@ -10,11 +10,19 @@
 
 namespace tp::worker {
 
+// Memory that all_reduce and reduce_scatter take for terms of others; equal on all ranks. Results have the same bits
+// whatever it is.
+struct CollectiveMemory {
+  int64_t piece_bytes = 512 << 10;  // of a block, added while the next ones are on their way
+  int64_t heap_bytes = 32 << 20;    // at most, for all pieces on their way (with one element a member at least)
+};
+
 struct Members {
   Transport& transport;
   absl::Span<const int> group;
   int me;
   absl::Time deadline;
+  CollectiveMemory memory;
   int size() const { return static_cast<int>(group.size()); }
 };
 

@@ -104,6 +104,10 @@ absl::Status CheckReduction(DType dtype, ReduceOp op) {
     return absl::InvalidArgumentError(
         absl::StrCat("reduction ", std::string(ReduceOpName(op)), " of BOOL; allowed: min, max"));
   }
+  if (op == ReduceOp::kAvg && !IsFloating(dtype)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("reduction avg of ", std::string(DTypeName(dtype)), "; allowed: sum, min, max, product"));
+  }
   return absl::OkStatus();
 }
 

@@ -11,12 +11,13 @@
 
 namespace tp::worker {
 
-// INVALID_ARGUMENT where `dtype` has no such reduction: BOOL has min (all) and max (any) only.
+// INVALID_ARGUMENT where `dtype` has no such reduction: BOOL has min (all) and max (any) only,
+// integers no avg.
 absl::Status CheckReduction(DType dtype, ReduceOp op);
 
 // out[i] = terms[0][i] op terms[1][i] op ..., from left to right; `out` may be one of the terms, but not overlap one
 // otherwise. BF16 and F16 accumulate in F32 and round once; I32 and U8 accumulate in 64 bits and wrap at the end; avg
-// divides by the number of terms (integers towards zero). A NaN wins in min and max.
+// divides by the number of terms. A NaN wins in min and max.
 void ReduceTerms(DType dtype, ReduceOp op, absl::Span<const void* const> terms, int64_t count, void* out);
 
 }  // namespace tp::worker

@@ -36,7 +36,8 @@ std::vector<int64_t> BytesOf(absl::Span<const int64_t> counts, DType dtype) {
 
 class TransportCommunicator : public Communicator {
  public:
-  explicit TransportCommunicator(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
+  TransportCommunicator(std::unique_ptr<Transport> transport, const CollectiveMemory& memory)
+      : transport_(std::move(transport)), memory_(memory) {}
 
   int rank() const override { return transport_->rank(); }
   int size() const override { return transport_->size(); }
@@ -124,7 +125,7 @@ class TransportCommunicator : public Communicator {
       }
     }
     TP_ASSIGN_OR_RETURN(const int me, IndexOf(group, rank()));
-    return Members{*transport_, group, me, deadline};
+    return Members{*transport_, group, me, deadline, memory_};
   }
   static absl::StatusOr<int> IndexOf(absl::Span<const int> group, int wanted) {
     const auto it = std::find(group.begin(), group.end(), wanted);
@@ -140,6 +141,7 @@ class TransportCommunicator : public Communicator {
   }
 
   const std::unique_ptr<Transport> transport_;
+  const CollectiveMemory memory_;
   std::string broken_;  // the first error's text
 };
 
@@ -168,8 +170,9 @@ absl::Status TransportCommunicator::SendReceive(Stream&, int to, const void* inp
 
 }  // namespace
 
-std::unique_ptr<Communicator> CreateTransportCommunicator(std::unique_ptr<Transport> transport) {
-  return std::make_unique<TransportCommunicator>(std::move(transport));
+std::unique_ptr<Communicator> CreateTransportCommunicator(std::unique_ptr<Transport> transport,
+                                                          const CollectiveMemory& memory) {
+  return std::make_unique<TransportCommunicator>(std::move(transport), memory);
 }
 
 }  // namespace tp::worker

@@ -136,6 +136,7 @@ class Device {
   // numpy broadcasting; one floating dtype (computed in F32 for BF16), or I64.
   virtual absl::Status Binary(Stream& stream, BinaryOp op, const ConstTensorView& a, const ConstTensorView& b,
                               const TensorView& output) = 0;
+  // input x factor; floating dtypes (16-bit ones are computed in F32 and rounded once). UNIMPLEMENTED for others.
   virtual absl::Status Scale(Stream& stream, const ConstTensorView& input, double factor, const TensorView& output) = 0;
   virtual absl::Status Cast(Stream& stream, const ConstTensorView& input, const TensorView& output) = 0;
   virtual absl::Status Softmax(Stream& stream, const ConstTensorView& input, int dim, const TensorView& output) = 0;

@@ -7,26 +7,85 @@
 namespace tp::worker {
 namespace {
 
-// Calls `copy(offset_a, offset_b, packed_offset, sizes)` for each box of the part.
-template <typename Copy>
-absl::Status ForEachBox(const SharedPart& part, const Copy& copy) {
-  if (part.elements == 0) return absl::OkStatus();
-  const size_t rank = part.dims.size();
-  std::vector<size_t> at(rank, 0);
-  Shape a(rank), b(rank), packed(rank), sizes(rank);
-  while (true) {
-    for (size_t d = 0; d < rank; ++d) {
-      const SharedRun& run = part.dims[d][at[d]];
-      a[d] = run.in_a;
-      b[d] = run.in_b;
-      packed[d] = run.packed;
-      sizes[d] = run.size;
-    }
-    TP_RETURN_IF_ERROR(copy(a, b, packed, sizes));
-    size_t d = rank;
-    while (d > 0 && ++at[d - 1] == part.dims[d - 1].size()) at[--d] = 0;
-    if (d == 0) return absl::OkStatus();
+// Calls `box(offset, sizes)` for boxes that make up elements [begin, end) of a row-major array, each of them one run
+// of it: of dims `d` on, inside `offset` on the dims before. At most 2 x rank - 1 of them. Example: [1, 9) of [3, 4] is
+// [1, 4) of row 0, row 1 whole, [0, 1) of row 2.
+template <typename Box>
+absl::Status ForEachRun(const Shape& shape, size_t d, Shape offset, int64_t begin, int64_t end, const Box& box) {
+  if (begin == end) return absl::OkStatus();
+  Shape sizes(shape.size(), 1);
+  if (d == shape.size()) return box(offset, sizes);
+  int64_t inner = 1;
+  for (size_t i = d + 1; i < shape.size(); ++i) inner *= shape[i];
+  int64_t first = begin / inner;
+  const int64_t last = end / inner;
+  if (begin % inner != 0) {
+    offset[d] = first;
+    TP_RETURN_IF_ERROR(ForEachRun(shape, d + 1, offset, begin % inner, std::min(inner, end - first * inner), box));
+    ++first;
   }
+  if (first < last) {
+    offset[d] = first;
+    sizes[d] = last - first;
+    for (size_t i = d + 1; i < shape.size(); ++i) sizes[i] = shape[i];
+    TP_RETURN_IF_ERROR(box(offset, sizes));
+  }
+  if (end % inner == 0 || last < first) return absl::OkStatus();
+  offset[d] = last;
+  return ForEachRun(shape, d + 1, offset, 0, end % inner, box);
+}
+
+// Calls `copy(offset_a, offset_b, offset_in_box, sizes)` for each piece of a box of the packed array that is a box of
+// a's array and of b's.
+template <typename Copy>
+absl::Status ForEachPiece(const SharedPart& part, const Shape& offset, const Shape& sizes, const Copy& copy) {
+  const size_t rank = part.dims.size();
+  std::vector<size_t> first(rank), last(rank), at(rank);  // runs of each dim that the box touches
+  for (size_t d = 0; d < rank; ++d) {
+    const std::vector<SharedRun>& runs = part.dims[d];
+    const auto before = [](const SharedRun& run, int64_t index) { return run.packed + run.size <= index; };
+    first[d] = static_cast<size_t>(std::lower_bound(runs.begin(), runs.end(), offset[d], before) - runs.begin());
+    last[d] = first[d];
+    while (last[d] < runs.size() && runs[last[d]].packed < offset[d] + sizes[d]) ++last[d];
+    at[d] = first[d];
+  }
+  Shape a(rank), b(rank), in_box(rank), piece(rank);
+  const auto place = [&](size_t d) {
+    const SharedRun& run = part.dims[d][at[d]];
+    const int64_t begin = std::max(run.packed, offset[d]);
+    a[d] = run.in_a + begin - run.packed;
+    b[d] = run.in_b + begin - run.packed;
+    in_box[d] = begin - offset[d];
+    piece[d] = std::min(run.packed + run.size, offset[d] + sizes[d]) - begin;
+  };
+  for (size_t d = 0; d < rank; ++d) place(d);
+  while (true) {
+    TP_RETURN_IF_ERROR(copy(a, b, in_box, piece));
+    size_t d = rank;
+    while (d > 0 && ++at[d - 1] == last[d - 1]) {
+      at[d - 1] = first[d - 1];
+      place(--d);
+    }
+    if (d == 0) return absl::OkStatus();
+    place(d - 1);
+  }
+}
+
+// Calls `copy(box's data, box's shape, offset_a, offset_b, offset_in_box, sizes)` for all pieces of elements
+// [begin, end) of the packed array.
+template <typename Pointer, typename Copy>
+absl::Status ForEachPackedPiece(const SharedPart& part, int64_t begin, int64_t end, int64_t item, Pointer* packed,
+                                const Copy& copy) {
+  Pointer* next = packed;
+  return ForEachRun(part.shape, 0, Shape(part.shape.size(), 0), begin, end,
+                    [&](const Shape& offset, const Shape& sizes) {
+                      Pointer* const box = next;
+                      next += ElementCount(sizes) * item;
+                      return ForEachPiece(part, offset, sizes,
+                                          [&](const Shape& a, const Shape& b, const Shape& in_box, const Shape& piece) {
+                                            return copy(box, sizes, a, b, in_box, piece);
+                                          });
+                    });
 }
 
 }  // namespace
@@ -76,25 +135,29 @@ SharedPart SharedPartOf(const Block& a, const Block& b) {
 
 absl::Status CopyShared(Device& device, Stream& stream, const SharedPart& part, const ConstTensorView& a,
                         const TensorView& b) {
-  return ForEachBox(part, [&](const Shape& in_a, const Shape& in_b, const Shape&, const Shape& sizes) {
-    return device.CopyBox(stream, a, in_a, b, in_b, sizes);
-  });
+  if (part.elements == 0) return absl::OkStatus();
+  return ForEachPiece(part, Shape(part.shape.size(), 0), part.shape,
+                      [&](const Shape& in_a, const Shape& in_b, const Shape&, const Shape& sizes) {
+                        return device.CopyBox(stream, a, in_a, b, in_b, sizes);
+                      });
 }
 
-absl::Status PackShared(Device& device, Stream& stream, const SharedPart& part, const ConstTensorView& a,
-                        void* packed) {
-  const TensorView to{a.dtype, packed, part.shape};
-  return ForEachBox(part, [&](const Shape& in_a, const Shape&, const Shape& at, const Shape& sizes) {
-    return device.CopyBox(stream, a, in_a, to, at, sizes);
-  });
+absl::Status PackShared(Device& device, Stream& stream, const SharedPart& part, int64_t begin, int64_t end,
+                        const ConstTensorView& a, void* packed) {
+  return ForEachPackedPiece(
+      part, begin, end, ItemSize(a.dtype), static_cast<char*>(packed),
+      [&](char* box, const Shape& shape, const Shape& in_a, const Shape&, const Shape& at, const Shape& sizes) {
+        return device.CopyBox(stream, a, in_a, {a.dtype, box, shape}, at, sizes);
+      });
 }
 
-absl::Status UnpackShared(Device& device, Stream& stream, const SharedPart& part, const void* packed,
-                          const TensorView& b) {
-  const ConstTensorView from(b.dtype, packed, part.shape);
-  return ForEachBox(part, [&](const Shape&, const Shape& in_b, const Shape& at, const Shape& sizes) {
-    return device.CopyBox(stream, from, at, b, in_b, sizes);
-  });
+absl::Status UnpackShared(Device& device, Stream& stream, const SharedPart& part, int64_t begin, int64_t end,
+                          const void* packed, const TensorView& b) {
+  return ForEachPackedPiece(
+      part, begin, end, ItemSize(b.dtype), static_cast<const char*>(packed),
+      [&](const char* box, const Shape& shape, const Shape&, const Shape& in_b, const Shape& at, const Shape& sizes) {
+        return device.CopyBox(stream, ConstTensorView(b.dtype, box, shape), at, b, in_b, sizes);
+      });
 }
 
 }  // namespace tp::worker

@@ -39,9 +39,11 @@ SharedPart SharedPartOf(const Block& a, const Block& b);
 // The common part from a's array to b's array.
 absl::Status CopyShared(Device& device, Stream& stream, const SharedPart& part, const ConstTensorView& a,
                         const TensorView& b);
-// From a's array to a packed array of part.elements elements, and from there to b's array.
-absl::Status PackShared(Device& device, Stream& stream, const SharedPart& part, const ConstTensorView& a, void* packed);
-absl::Status UnpackShared(Device& device, Stream& stream, const SharedPart& part, const void* packed,
-                          const TensorView& b);
+// Elements [begin, end) of the packed array, in its order: from a's array to `packed`, and from there to b's array.
+// 0 <= begin <= end <= part.elements; `packed` holds just those.
+absl::Status PackShared(Device& device, Stream& stream, const SharedPart& part, int64_t begin, int64_t end,
+                        const ConstTensorView& a, void* packed);
+absl::Status UnpackShared(Device& device, Stream& stream, const SharedPart& part, int64_t begin, int64_t end,
+                          const void* packed, const TensorView& b);
 
 }  // namespace tp::worker

@@ -22,40 +22,16 @@ struct Call {
 
   int64_t item() const { return ItemSize(source.dtype); }
   int64_t result_bytes() const { return ElementCount(result.shape) * item(); }
+  int64_t rounds() const {
+    return StepRounds(context.mesh, source.dtype, global, step, context.coordinate, context.round_bytes);
+  }
   Block BlockAt(int rank, const Placements& placements) const {
     return BlockOf(global, placements, context.mesh, context.mesh.CoordinateOf(rank));
   }
 };
 
-absl::Status NeedScratch(const Call& call, int64_t bytes) {
-  if (bytes <= call.scratch.bytes) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(std::string(RedistributeOpName(call.step.op)), " needs ", bytes,
-                                          " bytes of scratch memory, got ", call.scratch.bytes));
-}
-
 char* At(void* base, int64_t bytes) { return static_cast<char*>(base) + bytes; }
-
-// The ranks of the group that exchange data with this one: equal copies in `from` (an axis of R, neighbours of a GS)
-// make sets that serve themselves. Ascending in group order, this rank included; the same list on all its members.
-std::vector<int> SupplierGroup(const Call& call) {
-  const Mesh& mesh = call.context.mesh;
-  std::vector<int> ranks;
-  for (const int rank : call.group) {
-    const Coordinate peer = mesh.CoordinateOf(rank);
-    bool supplies = true;
-    for (const int axis : call.step.axes) {
-      const Placement& from = call.step.from[axis];
-      if (from.kind == PlacementKind::kGroupShard) {
-        const int neighbours = mesh.axis_size(axis) / from.groups;
-        supplies = supplies && peer[axis] % neighbours == call.context.coordinate[axis] % neighbours;
-      } else if (!from.IsSharding()) {
-        supplies = supplies && peer[axis] == call.context.coordinate[axis];
-      }
-    }
-    if (supplies) ranks.push_back(rank);
-  }
-  return ranks;
-}
+const char* At(const void* base, int64_t bytes) { return static_cast<const char*>(base) + bytes; }
 
 absl::Status CopyLocal(const Call& call) {
   return CopyShared(call.context.device, call.context.stream, SharedPartOf(call.from, call.to), call.source,
@@ -82,8 +58,15 @@ absl::Status Divide(const Call& call) {
   return CopyWhole(call);
 }
 
+// Zeros and the own block; of the neighbours of a GroupShard, which hold one chunk, the first alone contributes it.
 absl::Status Fill(const Call& call) {
-  TP_RETURN_IF_ERROR(call.context.device.FillZero(call.context.stream, call.result.data, call.result_bytes()));
+  const RedistributeContext& context = call.context;
+  TP_RETURN_IF_ERROR(context.device.FillZero(context.stream, call.result.data, call.result_bytes()));
+  for (const int axis : call.step.axes) {
+    const Placement& from = call.step.from[axis];
+    if (from.kind != PlacementKind::kGroupShard) continue;
+    if (context.coordinate[axis] % (context.mesh.axis_size(axis) / from.groups) != 0) return absl::OkStatus();
+  }
   return CopyLocal(call);
 }
 
@@ -94,121 +77,99 @@ absl::Status AllReduce(const Call& call) {
                                              call.step.from[call.step.axes[0]].op, call.context.deadline);
 }
 
-// The own term is packed as the blocks that the members keep, in group order.
+// The own term is packed as the blocks that the members keep, in group order, unless it lies so already.
 absl::Status ReduceScatter(const Call& call) {
+  const RedistributeContext& context = call.context;
+  const ReduceOp op = call.step.from[call.step.axes[0]].op;
   std::vector<SharedPart> parts;
   std::vector<int64_t> counts;
-  int64_t total = 0;
   for (const int rank : call.group) {
     parts.push_back(SharedPartOf(call.from, call.BlockAt(rank, call.step.to)));
     counts.push_back(parts.back().elements);
-    total += counts.back();
   }
-  TP_RETURN_IF_ERROR(NeedScratch(call, total * call.item()));
-  int64_t at = 0;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    TP_RETURN_IF_ERROR(PackShared(call.context.device, call.context.stream, parts[i], call.source,
-                                  At(call.scratch.data, at * call.item())));
-    at += counts[i];
+  if (StepIsInPlace(context.mesh, call.global, call.step, context.coordinate)) {
+    return context.communicator.ReduceScatter(context.stream, call.group, call.source.data, counts, call.result.data,
+                                              call.source.dtype, op, context.deadline);
   }
-  return call.context.communicator.ReduceScatter(call.context.stream, call.group, call.scratch.data, counts,
-                                                 call.result.data, call.source.dtype,
-                                                 call.step.from[call.step.axes[0]].op, call.context.deadline);
+  const int64_t rounds = call.rounds();
+  int64_t most = 0;
+  for (const int64_t count : counts) most += (count + rounds - 1) / rounds * call.item();
+  TP_RETURN_IF_ERROR(NeedScratch("reduce_scatter", call.scratch, most));
+  const int64_t mine = ElementCount(call.to.shape);
+  for (int64_t round = 0; round < rounds; ++round) {
+    int64_t at = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const int64_t begin = RoundBegin(parts[i].elements, round, rounds);
+      counts[i] = RoundBegin(parts[i].elements, round + 1, rounds) - begin;
+      TP_RETURN_IF_ERROR(PackShared(context.device, context.stream, parts[i], begin, begin + counts[i], call.source,
+                                    At(call.scratch.data, at * call.item())));
+      at += counts[i];
+    }
+    TP_RETURN_IF_ERROR(context.communicator.ReduceScatter(
+        context.stream, call.group, call.scratch.data, counts,
+        At(call.result.data, RoundBegin(mine, round, rounds) * call.item()), call.source.dtype, op, context.deadline));
+  }
+  return absl::OkStatus();
 }
 
-// The members' blocks fill the result exactly, so they are received into it; where their order in memory is not the
-// result's, the others' move aside into the scratch memory and are unpacked from there.
+// The members' blocks fill the result exactly. Where they are its consecutive runs they are received into it; else
+// they come to the scratch memory and are unpacked from there.
 absl::Status AllGather(const Call& call) {
-  const std::vector<int> ranks = SupplierGroup(call);
-  std::vector<Block> blocks;
+  const RedistributeContext& context = call.context;
+  const std::vector<int> ranks = SupplierRanks(context.mesh, call.step, context.coordinate);
+  std::vector<SharedPart> parts;
   std::vector<int64_t> counts;
   int64_t total = 0;
   for (const int rank : ranks) {
-    blocks.push_back(call.BlockAt(rank, call.step.from));
-    counts.push_back(ElementCount(blocks.back().shape));
+    parts.push_back(SharedPartOf(call.BlockAt(rank, call.step.from), call.to));
+    counts.push_back(parts.back().elements);
     total += counts.back();
   }
   const int64_t elements = ElementCount(call.result.shape);
   if (total != elements) {
     return absl::InternalError(absl::StrCat("all_gather of ", total, " elements into ", elements));
   }
-  TP_RETURN_IF_ERROR(call.context.communicator.AllGather(call.context.stream, ranks, call.source.data, call.result.data,
-                                                         counts, call.source.dtype, call.context.deadline));
-  if (total == 0) return absl::OkStatus();
-  // Whether block i as it lies now is where the result wants it.
-  std::vector<SharedPart> parts;
-  bool in_place = true;
-  int64_t at = 0;
-  for (const Block& block : blocks) {
-    parts.push_back(SharedPartOf(block, call.to));
-    int64_t offset = 0, inner = 1, run = 1;
-    bool dense = true;  // the block is one run of the result's memory
-    for (size_t d = block.shape.size(); d-- > 0;) {
-      if (parts.back().elements == 0) break;
-      dense = dense && parts.back().dims[d].size() == 1 && (run == inner || block.shape[d] == 1);
-      offset += parts.back().dims[d][0].in_b * inner;
-      run *= block.shape[d];
-      inner *= call.to.shape[d];
-    }
-    in_place = in_place && (parts.back().elements == 0 || (dense && offset == at));
-    at += parts.back().elements;
+  if (StepIsInPlace(context.mesh, call.global, call.step, context.coordinate)) {
+    return context.communicator.AllGather(context.stream, ranks, call.source.data, call.result.data, counts,
+                                          call.source.dtype, context.deadline);
   }
-  if (in_place) return absl::OkStatus();
-  TP_RETURN_IF_ERROR(NeedScratch(call, (total - ElementCount(call.from.shape)) * call.item()));
-  int64_t from = 0, to = 0;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    const int64_t bytes = counts[i] * call.item();
-    if (ranks[i] != call.context.communicator.rank() && bytes > 0) {
-      TP_RETURN_IF_ERROR(call.context.device.CopyOnDevice(call.context.stream, At(call.result.data, from),
-                                                          At(call.scratch.data, to), bytes));
-      to += bytes;
+  const int64_t rounds = call.rounds();
+  int64_t most = 0;
+  for (const int64_t count : counts) most += (count + rounds - 1) / rounds * call.item();
+  TP_RETURN_IF_ERROR(NeedScratch("all_gather", call.scratch, most));
+  const int64_t mine = ElementCount(call.from.shape);
+  for (int64_t round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      counts[i] = RoundBegin(parts[i].elements, round + 1, rounds) - RoundBegin(parts[i].elements, round, rounds);
     }
-    from += bytes;
-  }
-  to = 0;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] == call.context.communicator.rank()) continue;
-    TP_RETURN_IF_ERROR(
-        UnpackShared(call.context.device, call.context.stream, parts[i], At(call.scratch.data, to), call.result));
-    to += counts[i] * call.item();
+    TP_RETURN_IF_ERROR(context.communicator.AllGather(
+        context.stream, ranks, At(call.source.data, RoundBegin(mine, round, rounds) * call.item()), call.scratch.data,
+        counts, call.source.dtype, context.deadline));
+    int64_t at = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (ranks[i] != context.communicator.rank()) {
+        const int64_t begin = RoundBegin(parts[i].elements, round, rounds);
+        TP_RETURN_IF_ERROR(UnpackShared(context.device, context.stream, parts[i], begin, begin + counts[i],
+                                        At(call.scratch.data, at * call.item()), call.result));
+      }
+      at += counts[i];
+    }
   }
   return CopyLocal(call);
 }
 
 // all_to_all and permute: each member gets of this rank's block what it lacks and this rank supplies.
 absl::Status AllToAll(const Call& call) {
-  const std::vector<int> ranks = SupplierGroup(call);
-  const int self = call.context.communicator.rank();
-  std::vector<SharedPart> sends, receives;
-  std::vector<int64_t> send_counts, receive_counts;
-  int64_t sent = 0, received = 0;
-  for (const int rank : ranks) {
-    sends.push_back(SharedPartOf(call.from, call.BlockAt(rank, call.step.to)));
-    receives.push_back(SharedPartOf(call.BlockAt(rank, call.step.from), call.to));
-    send_counts.push_back(rank == self ? 0 : sends.back().elements);
-    receive_counts.push_back(rank == self ? 0 : receives.back().elements);
-    sent += send_counts.back();
-    received += receive_counts.back();
-  }
-  TP_RETURN_IF_ERROR(NeedScratch(call, (sent + received) * call.item()));
-  char* const in = static_cast<char*>(call.scratch.data);
-  char* const out = in + sent * call.item();
-  int64_t at = 0;
+  const RedistributeContext& context = call.context;
+  const std::vector<int> ranks = SupplierRanks(context.mesh, call.step, context.coordinate);
+  std::vector<PeerParts> peers(ranks.size());
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] == self) continue;
-    TP_RETURN_IF_ERROR(
-        PackShared(call.context.device, call.context.stream, sends[i], call.source, in + at * call.item()));
-    at += send_counts[i];
+    if (ranks[i] == context.communicator.rank()) continue;
+    peers[i].send = SharedPartOf(call.from, call.BlockAt(ranks[i], call.step.to));
+    peers[i].receive = SharedPartOf(call.BlockAt(ranks[i], call.step.from), call.to);
   }
-  TP_RETURN_IF_ERROR(call.context.communicator.AllToAll(call.context.stream, ranks, in, send_counts, out,
-                                                        receive_counts, call.source.dtype, call.context.deadline));
-  at = 0;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] == self) continue;
-    TP_RETURN_IF_ERROR(
-        UnpackShared(call.context.device, call.context.stream, receives[i], out + at * call.item(), call.result));
-    at += receive_counts[i];
-  }
+  TP_RETURN_IF_ERROR(ExchangeParts(context.device, context.stream, context.communicator, ranks, peers, call.rounds(),
+                                   call.source, call.result, call.scratch, context.deadline));
   return CopyLocal(call);
 }
 

@@ -183,8 +183,8 @@ namespace {
 
 class InProcessConnector : public Connector {
  public:
-  InProcessConnector(std::shared_ptr<InProcessHub> hub, int rank, int size)
-      : hub_(std::move(hub)), address_(hub_->NewAddress()), rank_(rank), size_(size) {}
+  InProcessConnector(std::shared_ptr<InProcessHub> hub, int rank, int size, const CollectiveMemory& memory)
+      : hub_(std::move(hub)), address_(hub_->NewAddress()), rank_(rank), size_(size), memory_(memory) {}
 
   std::string Address() const override { return address_; }
 
@@ -221,7 +221,7 @@ class InProcessConnector : public Connector {
       }
     }
     lock.unlock();
-    return CreateTransportCommunicator(std::make_unique<InProcessTransport>(room, rank_));
+    return CreateTransportCommunicator(std::make_unique<InProcessTransport>(room, rank_), memory_);
   }
 
   void Abort() override {
@@ -237,6 +237,7 @@ class InProcessConnector : public Connector {
   const std::string address_;
   const int rank_;
   const int size_;
+  const CollectiveMemory memory_;
   std::atomic<bool> aborted_ = false;
   std::mutex mutex_;
   std::shared_ptr<Room> room_;  // guarded by mutex_
@@ -244,22 +245,25 @@ class InProcessConnector : public Connector {
 
 class InProcessBackend : public CollectiveBackend {
  public:
-  explicit InProcessBackend(std::shared_ptr<InProcessHub> hub) : hub_(std::move(hub)) {}
+  InProcessBackend(std::shared_ptr<InProcessHub> hub, const CollectiveMemory& memory)
+      : hub_(std::move(hub)), memory_(memory) {}
   absl::StatusOr<std::unique_ptr<Connector>> Listen(int rank, int size) override {
     if (rank < 0 || rank >= size) return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of ", size));
-    return std::make_unique<InProcessConnector>(hub_, rank, size);
+    return std::make_unique<InProcessConnector>(hub_, rank, size, memory_);
   }
 
  private:
   const std::shared_ptr<InProcessHub> hub_;
+  const CollectiveMemory memory_;
 };
 
 }  // namespace
 
 std::shared_ptr<InProcessHub> CreateInProcessHub() { return std::make_shared<InProcessHub>(); }
 
-std::unique_ptr<CollectiveBackend> CreateInProcessBackend(std::shared_ptr<InProcessHub> hub) {
-  return std::make_unique<InProcessBackend>(std::move(hub));
+std::unique_ptr<CollectiveBackend> CreateInProcessBackend(std::shared_ptr<InProcessHub> hub,
+                                                          const CollectiveMemory& memory) {
+  return std::make_unique<InProcessBackend>(std::move(hub), memory);
 }
 
 }  // namespace tp::worker

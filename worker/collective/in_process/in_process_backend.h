@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "worker/collective/algorithms.h"
 #include "worker/collective/communicator.h"
 
 namespace tp::worker {
@@ -10,6 +11,7 @@ namespace tp::worker {
 // Where ranks of one test meet. Thread-safe; outlives its backends.
 class InProcessHub;
 std::shared_ptr<InProcessHub> CreateInProcessHub();
-std::unique_ptr<CollectiveBackend> CreateInProcessBackend(std::shared_ptr<InProcessHub> hub);
+std::unique_ptr<CollectiveBackend> CreateInProcessBackend(std::shared_ptr<InProcessHub> hub,
+                                                          const CollectiveMemory& memory = {});
 
 }  // namespace tp::worker

@@ -161,6 +161,13 @@ absl::Status Scale(int threads, const ConstTensorView& input, double factor, con
       for (int64_t i = begin; i < end; ++i) As<double>(output)[i] = As<double>(input)[i] * factor;
     });
   }
+  if (input.dtype == DType::kF16) {
+    return ForElements(threads, input, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        As<uint16_t>(output)[i] = F16FromFloat(FloatFromF16(As<uint16_t>(input)[i]) * narrow);
+      }
+    });
+  }
   return Unimplemented("scale", input.dtype);
 }
 
