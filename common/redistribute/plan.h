@@ -7,7 +7,6 @@
 #pragma once
 
 #include <memory>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,8 +14,6 @@
 #include "common/layout/spec.h"
 
 namespace tp {
-
-class Geometry;
 
 class Geometry;
 
@@ -47,24 +44,10 @@ struct RedistributePlan {
   std::vector<RedistributeStep> steps;  // empty where nothing moves or changes
 };
 
-// INVALID_ARGUMENT for targets that SEMANTICS 3 refuses (R -> P(product), S -> P(avg), ...). `from` and `to` are normalised placements of one tensor of `dtype` and global `shape`.
+// INVALID_ARGUMENT for targets that SEMANTICS 3 refuses (R -> P(product), S -> P(avg), ...). `from` and `to` are
+// normalised placements of one tensor of `dtype` and global `shape`.
 absl::StatusOr<RedistributePlan> PlanRedistribute(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape,
                                                   const Placements& from, const Placements& to);
-
-// Plans many pairs of layouts of one tensor, and remembers what it worked out about them. Same plans as
-// PlanRedistribute. Thread-compatible; the mesh must outlive it.
-class RedistributePlanner {
- public:
-  RedistributePlanner(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape);
-  ~RedistributePlanner();
-  absl::StatusOr<RedistributePlan> Plan(const Placements& from, const Placements& to);
-
- private:
-  const Mesh& mesh_;
-  const DType dtype_;
-  const Shape shape_;
-  std::unique_ptr<Geometry> geometry_;
-};
 
 // Plans many pairs of layouts of one tensor, and remembers what it worked out about them. Same plans as
 // PlanRedistribute. Thread-compatible; the mesh must outlive it.
@@ -92,15 +75,33 @@ int64_t PlanBytes(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape
 bool SuppliesBlock(const Mesh& mesh, const RedistributeStep& step, absl::Span<const int> sender,
                    absl::Span<const int> receiver);
 
+// The ranks that SuppliesBlock() makes one set with the rank at `coordinate`: ascending in group order, itself
+// included; the same list on all its members.
+std::vector<int> SupplierRanks(const Mesh& mesh, const RedistributeStep& step, absl::Span<const int> coordinate);
+
+// True for an all_gather whose blocks, in group order, are consecutive runs of the result's memory, and for a
+// reduce_scatter whose result pieces are such runs of the source: nothing is packed. Equal on all ranks of the step's
+// group (all_gather: of SupplierRanks).
+bool StepIsInPlace(const Mesh& mesh, absl::Span<const int64_t> shape, const RedistributeStep& step,
+                   absl::Span<const int> coordinate);
+
+// A step that packs works in rounds, so that no rank packs more than this in one (to send and received, together).
+constexpr int64_t kRoundBytes = int64_t{64} << 20;
+
+// The rounds that the step takes: round r moves elements [e * r / rounds, e * (r + 1) / rounds) of each block of e
+// elements that one rank sends to another. The busiest rank counts, so all ranks of the step's group (all_gather,
+// all_to_all, permute: of SupplierRanks) have as many. At least 1.
+int64_t StepRounds(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape, const RedistributeStep& step,
+                   absl::Span<const int> coordinate, int64_t round_bytes = kRoundBytes);
+
 // Scratch memory that executing `step` needs on the rank at `coordinate` beside source and result (worker/tensor uses
-// at most this much). Every part named here starts at a multiple of 64 bytes and is rounded up to one.
-//   none, slice, divide, fill: 0.
-//   all_gather: one received block for each other rank that supplies one; the own block is sent as it lies.
-//   all_to_all, permute: one packed block to send and one received block for each peer that it shares bytes with.
-//   all_reduce: 2 x the local block (a packed copy, and a copy to receive in chunks).
-//   reduce_scatter: the local block packed as the result pieces of the N ranks, and N x the own result piece.
+// exactly this much): at most round_bytes, an element a peer for rounding and 128.
+//   none, slice, divide, fill, all_reduce, and where StepIsInPlace(): 0.
+//   all_gather: a round of each block, the own one included. reduce_scatter: a round of each result piece.
+//   all_to_all, permute: a round of all that is sent, and a round of all that is received. Each sum is rounded up to a
+//   multiple of 64.
 int64_t StepScratchBytes(const Mesh& mesh, DType dtype, absl::Span<const int64_t> shape, const RedistributeStep& step,
-                         absl::Span<const int> coordinate);
+                         absl::Span<const int> coordinate, int64_t round_bytes = kRoundBytes);
 
 // "tp" or "dp,tp".
 std::string StepAxesText(const Mesh& mesh, const RedistributeStep& step);
