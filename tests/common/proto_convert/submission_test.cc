@@ -308,5 +308,29 @@ TEST(SubmissionFormat, SizeIsLimited) {
   EXPECT_EQ(ParseSubmission(bytes, SubmissionFormat::kText).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+TEST(InitializerTest, EveryKindRoundTripsAndDefaultsAreFilledIn) {
+  using Kind = Initializer::Kind;
+  for (const Kind kind : {Kind::kZeros, Kind::kOnes, Kind::kConstant, Kind::kArange, Kind::kEye, Kind::kUniform,
+                          Kind::kNormal, Kind::kTruncatedNormal, Kind::kKaimingUniform, Kind::kKaimingNormal,
+                          Kind::kXavierUniform, Kind::kXavierNormal}) {
+    Initializer initializer{kind, 0, 0};
+    if (kind == Kind::kConstant) initializer.a = 2.5;
+    if (kind == Kind::kArange || kind == Kind::kUniform || kind == Kind::kNormal || kind == Kind::kTruncatedNormal) {
+      initializer.a = -1;
+      initializer.b = 3;
+    }
+    v1::Initializer proto;
+    InitializerToProto(initializer, &proto);
+    const absl::StatusOr<Initializer> back = InitializerFromProto(proto, "f");
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(*back, initializer);
+  }
+  v1::Initializer proto;
+  proto.mutable_truncated_normal();
+  EXPECT_EQ(*InitializerFromProto(proto, "f"), (Initializer{Kind::kTruncatedNormal, 0, 1}));
+  proto.mutable_truncated_normal()->set_std(-1);
+  EXPECT_EQ(InitializerFromProto(proto, "f").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace tp
