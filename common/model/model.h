@@ -24,10 +24,23 @@ namespace tp {
 
 // --- Initializers: how a state's first values are made (SEMANTICS 7; bounds and generator in initializer.h).
 struct Initializer {
-  enum class Kind { kZeros, kOnes, kConstant, kArange, kEye, kUniform, kNormal };
+  enum class Kind {
+    kZeros,
+    kOnes,
+    kConstant,
+    kArange,
+    kEye,
+    kUniform,
+    kNormal,
+    kTruncatedNormal,
+    kKaimingUniform,
+    kKaimingNormal,
+    kXavierUniform,
+    kXavierNormal
+  };
   Kind kind = Kind::kZeros;
-  double a = 0;  // kConstant: the value; kArange: the first; kUniform: low; kNormal: mean
-  double b = 0;  // kArange: the step; kUniform: high; kNormal: standard deviation
+  double a = 0;  // kConstant: the value; kArange: the first; kUniform: low; kNormal, kTruncatedNormal: mean
+  double b = 0;  // kArange: the step; kUniform: high; kNormal, kTruncatedNormal: standard deviation
   bool operator==(const Initializer&) const = default;
 };
 

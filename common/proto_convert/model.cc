@@ -235,8 +235,29 @@ absl::StatusOr<Initializer> InitializerFromProto(const v1::Initializer& initiali
         return FieldError(field + ".normal.std", absl::StrCat("is ", result.b, "; must not be negative"));
       }
       break;
+    case v1::Initializer::kTruncatedNormal:
+      result = {Initializer::Kind::kTruncatedNormal, initializer.truncated_normal().mean(),
+                initializer.truncated_normal().std() == 0 ? 1 : initializer.truncated_normal().std()};
+      if (result.b < 0) {
+        return FieldError(field + ".truncated_normal.std", absl::StrCat("is ", result.b, "; must not be negative"));
+      }
+      break;
+    case v1::Initializer::kKaimingUniform:
+      result = {Initializer::Kind::kKaimingUniform, 0, 0};
+      break;
+    case v1::Initializer::kKaimingNormal:
+      result = {Initializer::Kind::kKaimingNormal, 0, 0};
+      break;
+    case v1::Initializer::kXavierUniform:
+      result = {Initializer::Kind::kXavierUniform, 0, 0};
+      break;
+    case v1::Initializer::kXavierNormal:
+      result = {Initializer::Kind::kXavierNormal, 0, 0};
+      break;
     case v1::Initializer::KIND_NOT_SET:
-      return FieldError(field, "exactly one of zeros, ones, constant, arange, eye, uniform and normal must be set");
+      return FieldError(field,
+                        "exactly one of zeros, ones, constant, arange, eye, uniform, normal, truncated_normal, "
+                        "kaiming_uniform, kaiming_normal, xavier_uniform and xavier_normal must be set");
   }
   TP_RETURN_IF_ERROR(CheckFinite(result.a, field));
   TP_RETURN_IF_ERROR(CheckFinite(result.b, field));

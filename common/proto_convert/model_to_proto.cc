@@ -140,6 +140,26 @@ void InitializerToProto(const Initializer& initializer, v1::Initializer* proto) 
         proto->mutable_normal()->set_std(initializer.b);
       }
       break;
+    case Initializer::Kind::kTruncatedNormal:
+      if (initializer.b == 0) {
+        proto->mutable_constant()->set_value(initializer.a);
+      } else {
+        proto->mutable_truncated_normal()->set_mean(initializer.a);
+        proto->mutable_truncated_normal()->set_std(initializer.b);
+      }
+      break;
+    case Initializer::Kind::kKaimingUniform:
+      proto->mutable_kaiming_uniform();
+      break;
+    case Initializer::Kind::kKaimingNormal:
+      proto->mutable_kaiming_normal();
+      break;
+    case Initializer::Kind::kXavierUniform:
+      proto->mutable_xavier_uniform();
+      break;
+    case Initializer::Kind::kXavierNormal:
+      proto->mutable_xavier_normal();
+      break;
   }
 }
 
