@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/tp_client/tensors.h"
 #include "common/layout/placement.h"
 #include "common/mesh/mesh.h"
 #include "common/program/memory.h"
@@ -71,11 +72,13 @@ struct WorkerInfo {
   int64_t memory_limit_bytes = 0, used_bytes = 0, pid = 0;
   std::vector<std::string> models = {};
   std::vector<int> ranks = {};  // of the models, in the same order
+  std::vector<std::string> meshes = {};
+  std::vector<int> mesh_ranks = {};  // in the meshes, in the same order
 };
 struct StatusInfo {
   std::string version;
   int64_t term = 0, uptime_ms = 0;
-  int workers_healthy = 0, workers = 0, models_ready = 0, models = 0, requests = 0;
+  int workers_healthy = 0, workers = 0, models_ready = 0, models = 0, requests = 0, meshes = 0, tensors = 0;
 };
 struct SubmitOptions {
   std::string name = {};            // in place of the submission's, where not empty
@@ -114,9 +117,8 @@ struct GenerateChunk {
 
 // Thread-safe. Every call blocks until it is answered or `timeout` has passed (DEADLINE_EXCEEDED); errors are those of
 // proto/tp/v1/coordinator.proto, UNAVAILABLE naming the address where nobody answers.
-class Client {
+class Client : public TensorClient {
  public:
-  virtual ~Client() = default;
   // `submission`: serialized tp.v1.Submission.
   virtual absl::StatusOr<SubmitResult> Submit(const std::string& submission, const SubmitOptions& options) = 0;
   virtual absl::StatusOr<std::vector<ModelSummary>> ListModels() = 0;

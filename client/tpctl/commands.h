@@ -90,6 +90,60 @@ struct VerifyOptions {
 };
 absl::Status Verify(const GlobalOptions& globals, const VerifyOptions& options);
 
+// --- Meshes and tensors.
+struct MeshCreateOptions {
+  std::string name, axes;  // "dp=2,tp=2"
+  std::string workers;     // "a,b,..." by rank; "" = chosen
+};
+absl::Status MeshCreate(const GlobalOptions& globals, const MeshCreateOptions& options);
+absl::Status MeshList(const GlobalOptions& globals);
+absl::Status MeshDelete(const GlobalOptions& globals, const std::string& name);
+
+struct TensorPutOptions {
+  std::string name, file, mesh, placements;
+  std::string tensor;               // name in a safetensors file; "" = `name`, else its only one
+  std::vector<std::string> locals;  // "RANK=FILE", in place of `file`
+  std::string global_shape;         // "5x3", with locals
+  bool has_global_shape = false;
+  std::string src_data_rank;  // "N", "none"; "" = 0
+};
+absl::Status TensorPut(const GlobalOptions& globals, const TensorPutOptions& options);
+
+struct TensorCreateOptions {
+  std::string name, init, shape, dtype = "F32", mesh, placements;
+  uint64_t seed = 0;
+};
+absl::Status TensorCreate(const GlobalOptions& globals, const TensorCreateOptions& options);
+
+struct TensorRedistributeOptions {
+  std::string name, mesh, placements, as;
+};
+absl::Status TensorRedistribute(const GlobalOptions& globals, const TensorRedistributeOptions& options);
+
+struct TensorGetOptions {
+  std::string name, output;
+};
+absl::Status TensorGet(const GlobalOptions& globals, const TensorGetOptions& options);
+
+struct TensorShardsOptions {
+  std::string name;
+  bool values = false;
+};
+absl::Status TensorShards(const GlobalOptions& globals, const TensorShardsOptions& options);
+absl::Status TensorList(const GlobalOptions& globals);
+absl::Status TensorDelete(const GlobalOptions& globals, const std::string& name);
+
+struct TensorSaveOptions {
+  std::string directory;
+  std::vector<std::string> names;
+};
+absl::Status TensorSave(const GlobalOptions& globals, const TensorSaveOptions& options);
+struct TensorLoadOptions {
+  std::string directory, mesh, placements;
+  std::vector<std::string> names;  // empty: all
+};
+absl::Status TensorLoad(const GlobalOptions& globals, const TensorLoadOptions& options);
+
 // --- The service.
 absl::Status ListWorkers(const GlobalOptions& globals);
 absl::Status Status(const GlobalOptions& globals);

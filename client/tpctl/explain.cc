@@ -2,11 +2,11 @@
 #include <cstdio>
 #include <map>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/tpctl/commands.h"
 #include "client/tpctl/render.h"
+#include "client/tpctl/tensor_arguments.h"
 #include "common/base/status.h"
 #include "common/program/compile.h"
 
@@ -16,16 +16,9 @@ namespace {
 // "ids=1x16" -> {"ids", {1, 16}}.
 absl::Status ParseShape(const std::string& text, std::map<std::string, Shape>* shapes) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
-  Shape shape;
-  if (!parts.second.empty()) {
-    for (absl::string_view word : absl::StrSplit(parts.second, 'x')) {
-      int64_t size = 0;
-      if (!absl::SimpleAtoi(word, &size) || size < 0)
-        return absl::InvalidArgumentError(absl::StrCat("--shape '", text, "' is not NAME=1x16"));
-      shape.push_back(size);
-    }
-  }
-  (*shapes)[parts.first] = shape;
+  absl::StatusOr<Shape> shape = ParseShapeText(parts.second);
+  if (!shape.ok()) return Annotate(shape.status(), absl::StrCat("--shape ", parts.first));
+  (*shapes)[parts.first] = *std::move(shape);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 #include "client/tpctl/inputs.h"
 
 #include <cmath>
+#include <cstdint>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -29,6 +30,33 @@ absl::StatusOr<HostTensor> ReadFile(const std::string& name, const std::string& 
   return it->second;
 }
 
+std::string DTypeText(DType dtype) { return std::string(DTypeName(dtype)); }
+
+absl::Status NoNumber(absl::string_view word, DType dtype) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", word, "' is neither a number of type ", DTypeText(dtype), " nor a .npy or .safetensors file"));
+}
+
+// Digits, and not the words inf and nan: 1e400 is read as infinity, but does not mean it.
+bool IsWrittenFinite(absl::string_view word) { return word.find_first_of("0123456789") != absl::string_view::npos; }
+
+bool IsWhole(absl::string_view word) {
+  if (!word.empty() && (word[0] == '-' || word[0] == '+')) word.remove_prefix(1);
+  return !word.empty() && word.find_first_not_of("0123456789") == absl::string_view::npos;
+}
+
+// `value` rounded to the type.
+double AsDType(double value, DType dtype) {
+  return ConvertTo(ConvertTo(MakeHostTensor<double>({}, {value}), dtype), DType::kF64).data<double>()[0];
+}
+
+// Of an integer type, or BOOL, which takes any number as true or false.
+bool InRange(int64_t value, DType dtype) {
+  if (dtype == DType::kI32) return value >= INT32_MIN && value <= INT32_MAX;
+  if (dtype == DType::kU8) return value >= 0 && value <= UINT8_MAX;
+  return true;
+}
+
 absl::StatusOr<HostTensor> ParseNumbers(const std::string& text, const InputType& type) {
   if (absl::StripAsciiWhitespace(text).empty()) return absl::InvalidArgumentError("no values are given");
   std::vector<double> reals;
@@ -37,10 +65,15 @@ absl::StatusOr<HostTensor> ParseNumbers(const std::string& text, const InputType
     word = absl::StripAsciiWhitespace(word);
     double real = 0;
     int64_t integer = 0;
-    if (IsFloating(type.dtype) ? !absl::SimpleAtod(word, &real) : !absl::SimpleAtoi(word, &integer))
-      return absl::InvalidArgumentError(absl::StrCat("'", word, "' is neither a number of type ",
-                                                     std::string(DTypeName(type.dtype)),
-                                                     " nor a .npy or .safetensors file"));
+    const absl::Status outside =
+        absl::InvalidArgumentError(absl::StrCat("'", word, "' is outside of the range of ", DTypeText(type.dtype)));
+    if (IsFloating(type.dtype)) {
+      if (!absl::SimpleAtod(word, &real)) return NoNumber(word, type.dtype);
+      if (IsWrittenFinite(word) && !std::isfinite(AsDType(real, type.dtype))) return outside;
+    } else {
+      if (!IsWhole(word)) return NoNumber(word, type.dtype);
+      if (!absl::SimpleAtoi(word, &integer) || !InRange(integer, type.dtype)) return outside;
+    }
     reals.push_back(real);
     integers.push_back(integer);
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "client/tpctl/commands.h"
+#include "client/tpctl/tensor_arguments.h"
 #include "common/base/names.h"
 
 namespace {
@@ -14,8 +15,7 @@ using namespace tp::client;  // NOLINT: the commands
 
 // Commands that later versions bring. They answer UNIMPLEMENTED and are not in --help.
 bool IsUnbuilt(const std::string& name) {
-  for (const char* unbuilt :
-       {"mesh", "tensor", "model", "profile", "embed", "export", "events", "diagnose", "completion"})
+  for (const char* unbuilt : {"model", "profile", "embed", "export", "events", "diagnose", "completion"})
     if (name == unbuilt) return true;
   return false;
 }
@@ -41,6 +41,116 @@ int Finish(const absl::Status& status) {
   return 1;
 }
 
+// Adds a command with its help; `run` is set to the body of the one that is given.
+using AddCommand =
+    std::function<CLI::App*(CLI::App* parent, const char* name, const char* help, std::function<absl::Status()> body)>;
+
+constexpr char kPlacementsHelp[] = "As tp=S(0) or dp=R,tp=S(1): R, S(d), P(op), SS(d,k), IS(d,parts), GS(d,g); ";
+
+// The options live as long as the program: the bodies run after parsing.
+void AddMeshCommands(CLI::App* app, const GlobalOptions& globals, const AddCommand& command) {
+  CLI::App* mesh = app->add_subcommand("mesh", "Named meshes of workers, which tensors lie on");
+  mesh->require_subcommand(1);
+  mesh->fallthrough();
+  static MeshCreateOptions create;
+  CLI::App* sub = command(mesh, "create", "Makes a mesh and connects its workers",
+                          [&globals] { return MeshCreate(globals, create); });
+  sub->add_option("NAME", create.name, "Name")->required();
+  sub->add_option("AXES", create.axes, "Axes, outermost first, as dp=2,tp=2")->required();
+  sub->add_option("--workers", create.workers, "Ids by rank, as w0,w1; chosen where left out");
+  command(mesh, "list", "Lists meshes", [&globals] { return MeshList(globals); });
+  static std::string name;
+  command(mesh, "delete", "Ends a mesh that has no tensors", [&globals] { return MeshDelete(globals, name); })
+      ->add_option("NAME", name, "Name")
+      ->required();
+}
+
+// Returns a check of what CLI11 can't: "" or what is wrong.
+std::function<std::string()> AddTensorCommands(CLI::App* app, const GlobalOptions& globals, const AddCommand& command) {
+  CLI::App* tensor = app->add_subcommand("tensor", "Named tensors that are distributed over a mesh");
+  tensor->require_subcommand(1);
+  tensor->fallthrough();
+  const auto placements = [](CLI::App* sub, std::string* text, const char* absent) {
+    return sub->add_option("--placements", *text, std::string(kPlacementsHelp) + absent);
+  };
+  constexpr const char* kAbsentR = "an axis that is not named is R";
+
+  static TensorPutOptions put;
+  CLI::App* sub_put = command(tensor, "put", "Distributes a tensor of a file, or registers local blocks",
+                              [&globals] { return TensorPut(globals, put); });
+  sub_put->add_option("NAME", put.name, "Name")->required();
+  CLI::Option* file = sub_put->add_option("FILE", put.file, ".npy or .safetensors");
+  CLI::Option* local = sub_put->add_option("--local", put.locals, "RANK=FILE ...: the block of each rank, P included");
+  CLI::Option* global_shape =
+      sub_put->add_option("--global-shape", put.global_shape, "As 5x3; inferred from equal blocks where left out");
+  global_shape->needs(local);
+  file->excludes(local);
+  sub_put->add_option("--mesh", put.mesh, "Name of the mesh")->required();
+  placements(sub_put, &put.placements, kAbsentR);
+  sub_put->add_option("--tensor", put.tensor, "Its name in a safetensors file (default NAME, or the only one)");
+  sub_put->add_option("--src-data-rank", put.src_data_rank,
+                      "Of equal copies, the coordinate that gets the bytes and passes them on (default 0); none: each "
+                      "gets them by itself");
+
+  static TensorCreateOptions create;
+  CLI::App* sub = command(tensor, "create", "Makes a tensor by an initializer, slice by slice on each rank",
+                          [&globals] { return TensorCreate(globals, create); });
+  sub->add_option("NAME", create.name, "Name; with the seed it fixes random values, on any mesh")->required();
+  sub->add_option("--init", create.init, InitializerForms())->required();
+  sub->add_option("--shape", create.shape, "As 5x3; [] is a scalar")->required();
+  sub->add_option("--dtype", create.dtype, "F32, BF16, F16, F64, I64, I32, U8, BOOL (default F32)");
+  sub->add_option("--mesh", create.mesh, "Name of the mesh")->required();
+  placements(sub, &create.placements, kAbsentR);
+  sub->add_option("--seed", create.seed, "Of random values (default 0)")->check(CLI::NonNegativeNumber);
+
+  static TensorRedistributeOptions move;
+  sub = command(tensor, "redistribute", "Changes the layout, or moves to another mesh; prints steps and bytes",
+                [&globals] { return TensorRedistribute(globals, move); });
+  sub->add_option("NAME", move.name, "Name")->required();
+  sub->add_option("--mesh", move.mesh, "Target mesh (default its own)");
+  placements(sub, &move.placements, "an axis that is not named keeps its placement, on another mesh it is R");
+  sub->add_option("--as", move.as, "Name of the result; it takes the tensor's place where left out");
+
+  static TensorGetOptions get;
+  sub = command(tensor, "get", "Fetches the global value; P is reduced on the way out",
+                [&globals] { return TensorGet(globals, get); });
+  sub->add_option("NAME", get.name, "Name")->required();
+  sub->add_option("--output", get.output, "File: .npy or .safetensors; without it small tensors are printed");
+
+  static TensorShardsOptions shards;
+  sub = command(tensor, "shards", "Shows which rank holds what, with a picture of 1-D and 2-D layouts",
+                [&globals] { return TensorShards(globals, shards); });
+  sub->add_option("NAME", shards.name, "Name")->required();
+  sub->add_flag("--values", shards.values, "Also the raw local blocks, terms of P as they are");
+
+  command(tensor, "list", "Lists tensors", [&globals] { return TensorList(globals); });
+  static std::string name;
+  command(tensor, "delete", "Frees a tensor on all its workers", [&globals] { return TensorDelete(globals, name); })
+      ->add_option("NAME", name, "Name")
+      ->required();
+
+  static TensorSaveOptions save;
+  sub = command(tensor, "save", "Writes safetensors files; the workers write their own blocks",
+                [&globals] { return TensorSave(globals, save); });
+  sub->add_option("DIR", save.directory, "Folder that all workers see, under their model root")->required();
+  sub->add_option("NAMES", save.names, "Tensors")->required();
+
+  static TensorLoadOptions load;
+  sub = command(tensor, "load", "Reads the tensors of a folder; each worker reads its own slices",
+                [&globals] { return TensorLoad(globals, load); });
+  sub->add_option("DIR", load.directory, "Folder, or a .safetensors file, under the workers' model root")->required();
+  sub->add_option("NAMES", load.names, "Only these (default all)");
+  sub->add_option("--mesh", load.mesh, "Name of the mesh")->required();
+  placements(sub, &load.placements, kAbsentR);
+
+  return [=] {
+    put.has_global_shape = global_shape->count() > 0;
+    if (sub_put->parsed() && file->count() == 0 && local->count() == 0)
+      return std::string("tensor put: one of FILE and --local is required");
+    return std::string();
+  };
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -57,7 +167,8 @@ int main(int argc, char** argv) {
   app.add_option("--output-format", globals.output_format, "table or json")->check(CLI::IsMember({"table", "json"}));
 
   std::function<absl::Status()> run;
-  auto command = [&](CLI::App* parent, const char* name, const char* help, std::function<absl::Status()> body) {
+  const AddCommand command = [&](CLI::App* parent, const char* name, const char* help,
+                                 std::function<absl::Status()> body) {
     CLI::App* sub = parent->add_subcommand(name, help);
     sub->fallthrough();
     sub->footer("Of every command: --server HOST:PORT, --timeout SECONDS, --output-format table|json");
@@ -156,6 +267,9 @@ int main(int argc, char** argv) {
   sub->add_option("--tolerance", verify.tolerance, "Largest difference allowed (default 1e-4)")
       ->check(CLI::NonNegativeNumber);
 
+  AddMeshCommands(&app, globals, command);
+  const std::function<std::string()> check_tensor = AddTensorCommands(&app, globals, command);
+
   command(&app, "workers", "Lists workers", [&] { return ListWorkers(globals); });
   command(&app, "status", "Shows the coordinator's state", [&] { return Status(globals); });
   command(&app, "version", "Shows the version", [&] { return Version(globals); });
@@ -179,8 +293,10 @@ int main(int argc, char** argv) {
   }
   generate.has_prompt = text->count() > 0;
   generate.has_prompt_ids = ids->count() > 0;
-  if (generate.has_prompt || generate.has_prompt_ids || !app.got_subcommand("generate")) return Finish(run());
-  std::fprintf(stderr,
-               "generate: one of --prompt and --prompt-ids is required\nRun with --help for more information.\n");
+  std::string wrong = check_tensor();
+  if (app.got_subcommand("generate") && !generate.has_prompt && !generate.has_prompt_ids)
+    wrong = "generate: one of --prompt and --prompt-ids is required";
+  if (wrong.empty()) return Finish(run());
+  std::fprintf(stderr, "%s\nRun with --help for more information.\n", wrong.c_str());
   return 2;
 }

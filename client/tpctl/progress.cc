@@ -18,6 +18,9 @@ ProgressBar::~ProgressBar() {
 
 void ProgressBar::Update(int64_t done, int64_t total) {
   if (!terminal_) return;
+  const int64_t drawn = total > 0 ? done * 200 / total : 0;
+  if (drawn_ && drawn == last_) return;
+  last_ = drawn;
   std::fprintf(stderr, "\r\033[K%s", ProgressLine(label_, done, total).c_str());
   std::fflush(stderr);
   drawn_ = true;

@@ -18,6 +18,7 @@ class ProgressBar {
   std::string label_;
   bool terminal_;
   bool drawn_ = false;
+  int64_t last_ = 0;  // half percents drawn
 };
 
 // "loading [#####.....] 50% 1.0 MiB / 2.0 MiB".

@@ -1,6 +1,7 @@
 #include "client/tpctl/render.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -86,7 +87,29 @@ std::string ValuesText(const HostTensor& tensor) {
 
 std::string Name(std::string_view dtype) { return std::string(dtype); }
 
+Json ToJson(const JsonNode& node) {
+  if (const auto* members = std::get_if<JsonNode::Members>(&node.value)) {
+    Json object = Json::object();
+    for (const auto& [name, member] : *members) object[name] = ToJson(member);
+    return object;
+  }
+  if (const auto* list = std::get_if<JsonNode::List>(&node.value)) {
+    Json array = Json::array();
+    for (const JsonNode& element : *list) array.push_back(ToJson(element));
+    return array;
+  }
+  if (const auto* number = std::get_if<double>(&node.value)) {
+    if (std::isfinite(*number)) return *number;
+    return std::isnan(*number) ? "NaN" : *number > 0 ? "Infinity" : "-Infinity";
+  }
+  if (const auto* integer = std::get_if<int64_t>(&node.value)) return *integer;
+  if (const auto* flag = std::get_if<bool>(&node.value)) return *flag;
+  return std::get<std::string>(node.value);
+}
+
 }  // namespace
+
+std::string JsonText(const JsonNode& node) { return Dump(ToJson(node)); }
 
 std::string Table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
@@ -224,6 +247,9 @@ std::string WorkersText(const std::vector<WorkerInfo>& workers, bool json) {
       Json models = Json::array();
       for (size_t i = 0; i < worker.models.size(); ++i)
         models.push_back({{"name", worker.models[i]}, {"rank", worker.ranks[i]}});
+      Json meshes = Json::array();
+      for (size_t i = 0; i < worker.meshes.size(); ++i)
+        meshes.push_back({{"name", worker.meshes[i]}, {"rank", worker.mesh_ranks[i]}});
       list.push_back({{"id", worker.id},
                       {"healthy", worker.healthy},
                       {"reason", worker.reason},
@@ -233,18 +259,22 @@ std::string WorkersText(const std::vector<WorkerInfo>& workers, bool json) {
                       {"version", worker.version},
                       {"memory_limit_bytes", worker.memory_limit_bytes},
                       {"used_bytes", worker.used_bytes},
-                      {"models", models}});
+                      {"models", models},
+                      {"meshes", meshes}});
     }
     return Dump({{"workers", list}});
   }
   std::vector<std::vector<std::string>> rows = {
-      {"WORKER", "HEALTHY", "DEVICE", "HOST", "PID", "USED", "MODELS", "REASON"}};
+      {"WORKER", "HEALTHY", "DEVICE", "HOST", "PID", "USED", "MODELS", "MESHES", "REASON"}};
   for (const WorkerInfo& worker : workers) {
-    std::vector<std::string> models;
+    std::vector<std::string> models, meshes;
     for (size_t i = 0; i < worker.models.size(); ++i)
       models.push_back(absl::StrCat(worker.models[i], " (rank ", worker.ranks[i], ")"));
+    for (size_t i = 0; i < worker.meshes.size(); ++i)
+      meshes.push_back(absl::StrCat(worker.meshes[i], " (rank ", worker.mesh_ranks[i], ")"));
     rows.push_back({worker.id, worker.healthy ? "yes" : "no", worker.device, worker.host, absl::StrCat(worker.pid),
-                    BytesText(worker.used_bytes), absl::StrJoin(models, ", "), worker.reason});
+                    BytesText(worker.used_bytes), absl::StrJoin(models, ", "), absl::StrJoin(meshes, ", "),
+                    worker.reason});
   }
   return Table(rows);
 }
@@ -259,12 +289,14 @@ std::string StatusText(const StatusInfo& status, const std::string& server, bool
                  {"workers", status.workers},
                  {"models_ready", status.models_ready},
                  {"models", status.models},
-                 {"requests", status.requests}});
+                 {"requests", status.requests},
+                 {"meshes", status.meshes},
+                 {"tensors", status.tensors}});
   return absl::StrFormat(
-      "coordinator %s: version %s, term %d, up %.1f s\nworkers: %d of %d healthy\nmodels: %d of %d ready\nrequests: "
-      "%d\n",
+      "coordinator %s: version %s, term %d, up %.1f s\nworkers: %d of %d healthy\nmodels: %d of %d ready\n"
+      "meshes: %d\ntensors: %d\nrequests: %d\n",
       server, status.version, status.term, static_cast<double>(status.uptime_ms) / 1000, status.workers_healthy,
-      status.workers, status.models_ready, status.models, status.requests);
+      status.workers, status.models_ready, status.models, status.meshes, status.tensors, status.requests);
 }
 
 std::string ExplainText(const Explanation& explanation, bool json) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "client/tp_client/client.h"
@@ -43,6 +45,14 @@ std::string ExplainText(const Explanation& explanation, bool json);
 std::string GenerateJson(const GenerateSummary& summary);
 std::string VerifyText(const VerifySummary& summary, bool json);
 std::string VersionText(const std::string& version, bool json);
+// A JSON value to print; members keep their order.
+struct JsonNode {
+  using List = std::vector<JsonNode>;
+  using Members = std::vector<std::pair<std::string, JsonNode>>;
+  std::variant<int64_t, double, bool, std::string, List, Members> value = Members();
+};
+// Numbers that JSON has not become "NaN", "Infinity" and "-Infinity".
+std::string JsonText(const JsonNode& node);
 // Columns padded to their widest cell; the first row is the header.
 std::string Table(const std::vector<std::vector<std::string>>& rows);
 // "1.5 MiB".

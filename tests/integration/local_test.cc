@@ -90,7 +90,7 @@ TEST(Local, WrongUsageIsExitTwoAndUnbuiltCommandsSaySo) {
   EXPECT_EQ(RunCommand({Program("tpctl"), "generate", "m"}).code, 2);
   EXPECT_EQ(RunCommand({Program("tpctl"), "--help"}).code, 0);
   EXPECT_EQ(RunCommand({Program("tpctl"), "version"}).code, 0);
-  const CommandResult unbuilt = RunCommand({Program("tpctl"), "tensor", "list"});
+  const CommandResult unbuilt = RunCommand({Program("tpctl"), "events"});
   EXPECT_EQ(unbuilt.code, 1);
   EXPECT_THAT(unbuilt.err, HasSubstr("tpctl: UNIMPLEMENTED: "));
 }

@@ -1,5 +1,6 @@
-// Loaded into workers by a test (LD_PRELOAD): reads of files whose path contains $TP_SLOW_READS_PATH wait as long as
-// the file $TP_SLOW_READS_GATE exists, as those of a network file system that hangs do.
+// Loaded into programs by tests (LD_PRELOAD): reads of files whose path contains $TP_SLOW_READS_PATH wait as long as
+// the file $TP_SLOW_READS_GATE exists, as those of a network file system that hangs do. With $TP_SLOW_READS_AFTER only
+// those from that offset on.
 #include <dlfcn.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -18,7 +19,8 @@ extern "C" ssize_t pread64(int fd, void* buffer, size_t count, off64_t offset) {
   static const Function next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "pread64"));
   const char* wanted = std::getenv("TP_SLOW_READS_PATH");
   const char* gate = std::getenv("TP_SLOW_READS_GATE");
-  if (wanted != nullptr && gate != nullptr) {
+  const char* after = std::getenv("TP_SLOW_READS_AFTER");
+  if (wanted != nullptr && gate != nullptr && (after == nullptr || offset >= std::atoll(after))) {
     char link[64], path[4096];
     std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     const ssize_t length = readlink(link, path, sizeof path - 1);

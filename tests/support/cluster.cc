@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -46,7 +48,8 @@ nlohmann::json CommandResult::json() const {
   return value;
 }
 
-CommandResult RunCommand(const std::vector<std::string>& words, const std::vector<std::string>& environment) {
+Process::Process(const std::vector<std::string>& words, const std::vector<std::string>& environment)
+    : out_(AnonymousFile()), err_(AnonymousFile()) {
   std::vector<std::string> copies = words, variables;
   for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
   variables.insert(variables.end(), environment.begin(), environment.end());
@@ -55,21 +58,36 @@ CommandResult RunCommand(const std::vector<std::string>& words, const std::vecto
   argv.push_back(nullptr);
   for (std::string& variable : variables) envp.push_back(variable.data());
   envp.push_back(nullptr);
-  const int out = AnonymousFile(), err = AnonymousFile();
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
-  pid_t pid = 0;
-  TP_CHECK(posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), envp.data()) == 0);
+  posix_spawn_file_actions_adddup2(&actions, out_, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, err_, STDERR_FILENO);
+  TP_CHECK(posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), envp.data()) == 0);
   posix_spawn_file_actions_destroy(&actions);
+}
+
+Process::~Process() {
+  Kill();
+  close(out_);
+  close(err_);
+}
+
+void Process::Kill() {
+  if (pid_ == 0) return;
+  kill(pid_, SIGKILL);
+  waitpid(std::exchange(pid_, 0), nullptr, 0);
+}
+
+CommandResult Process::Wait() {
+  TP_CHECK(pid_ != 0);
   int status = 0;
-  waitpid(pid, &status, 0);
-  CommandResult result{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Drain(out), Drain(err)};
-  close(out);
-  close(err);
-  return result;
+  waitpid(std::exchange(pid_, 0), &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Drain(out_), Drain(err_)};
+}
+
+CommandResult RunCommand(const std::vector<std::string>& words, const std::vector<std::string>& environment) {
+  return Process(words, environment).Wait();
 }
 
 std::string Source(const std::string& path) { return absl::StrCat(TP_SOURCE_DIR, "/", path); }

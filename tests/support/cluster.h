@@ -23,6 +23,23 @@ struct CommandResult {
 
 // Runs a program to its end and returns what it printed. `environment`: NAME=VALUE added to ours.
 CommandResult RunCommand(const std::vector<std::string>& words, const std::vector<std::string>& environment = {});
+
+// A program that runs beside the test; killed with the object where it still runs.
+class Process {
+ public:
+  explicit Process(const std::vector<std::string>& words, const std::vector<std::string>& environment = {});
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  // SIGKILL; returns when it is gone.
+  void Kill();
+  // Waits for its end. Once.
+  CommandResult Wait();
+
+ private:
+  int pid_ = 0, out_ = -1, err_ = -1;
+};
+
 // A path below the source tree: Source("deploy/demo/kjv").
 std::string Source(const std::string& path);
 // A program of the build under test.
