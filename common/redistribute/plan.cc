@@ -1,5 +1,6 @@
 #include "common/redistribute/plan.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/redistribute/geometry.h"
 #include "common/redistribute/search.h"
+#include "common/redistribute/step.h"
 
 namespace tp {
 namespace {
@@ -80,6 +82,62 @@ RedistributeStep Rename(const Placements& from, const Placements& to) {
   return step;
 }
 
+// The rows of SEMANTICS 3's table that are taken whatever else would cost less: every axis that changes is reduced, or
+// one axis changes by a row of the table.
+std::vector<RedistributeStep> TableSteps(const Mesh& mesh, Geometry& geometry, const Placements& from,
+                                         const Placements& to) {
+  std::vector<int> changed;
+  bool reduces = true;
+  for (size_t axis = 0; axis < from.size(); ++axis) {
+    if (from[axis] == to[axis]) continue;
+    changed.push_back(static_cast<int>(axis));
+    reduces = reduces && from[axis].IsPartial() && to[axis].IsReplicate();
+  }
+  std::vector<RedistributeStep> steps;
+  if (reduces) {
+    for (Placements at = from; at != to; at = steps.back().to) {
+      RedistributeStep step{RedistributeOp::kAllReduce, {}, at, at};
+      for (const int axis : changed) {
+        if (!at[axis].IsPartial() || (!step.axes.empty() && at[axis].op != at[step.axes[0]].op)) continue;
+        step.axes.push_back(axis);
+        step.to[axis] = Placement::Replicate();
+      }
+      steps.push_back(std::move(step));
+    }
+    return steps;
+  }
+  if (changed.size() != 1) return {};
+  const int axis = changed[0];
+  Placements reduced = from;
+  reduced[axis] = Placement::Replicate();
+  const RedistributeStep reduce{RedistributeOp::kAllReduce, changed, from, reduced};
+  if (from[axis].IsPartial() && to[axis].IsPartial()) {
+    return {reduce, {TableOp(changed, RefsOf(reduced), RefsOf(to)).value(), changed, reduced, to}};
+  }
+  const std::optional<RedistributeOp> op = TableOp(changed, RefsOf(from), RefsOf(to));
+  if (!op.has_value()) return {};
+  const RedistributeStep step{*op, changed, from, to};
+  // The largest piece counts N times: 1 element on 4 ranks is cheaper reduced everywhere.
+  if (*op == RedistributeOp::kReduceScatter && StepBytes(mesh, geometry, step) > StepBytes(mesh, geometry, reduce)) {
+    return {};
+  }
+  return {step};
+}
+
+// The steps between two canonical layouts that differ.
+std::vector<RedistributeStep> StepsBetween(const Mesh& mesh, Geometry& geometry, int rank, const Placements& from,
+                                           const Placements& to) {
+  std::vector<RedistributeStep> steps = TableSteps(mesh, geometry, from, to);
+  if (!steps.empty()) return steps;
+  const auto is_partial = [](const Placement& placement) { return placement.IsPartial(); };
+  if (std::none_of(from.begin(), from.end(), is_partial) && std::none_of(to.begin(), to.end(), is_partial)) {
+    // No rank receives a byte twice, and none that it holds: no path costs less than one move.
+    const Move move = MoveBetween(RefsOf(from), RefsOf(to));
+    return {{move.op, {move.axes.begin(), move.axes.end()}, from, to}};
+  }
+  return SearchSteps(mesh, geometry, rank, from, to);
+}
+
 }  // namespace
 
 std::string_view RedistributeOpName(RedistributeOp op) {
@@ -131,7 +189,7 @@ absl::StatusOr<RedistributePlan> RedistributePlanner::Plan(const Placements& fro
     return plan;
   }
   if (geometry_ == nullptr) geometry_ = std::make_unique<Geometry>(mesh_, dtype_, shape_);
-  plan.steps = SearchSteps(mesh_, *geometry_, static_cast<int>(shape_.size()), simple_from, simple_to);
+  plan.steps = StepsBetween(mesh_, *geometry_, static_cast<int>(shape_.size()), simple_from, simple_to);
   // The first and the last step take the given names of the element maps.
   plan.steps.front().from = from;
   plan.steps.back().to = to;

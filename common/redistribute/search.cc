@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "common/base/check.h"
+#include "common/redistribute/candidates.h"
 #include "common/redistribute/step.h"
 
 namespace tp {
@@ -20,7 +21,7 @@ constexpr size_t kMaxSubsetAxes = 6;
 constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
 constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
-using State = absl::InlinedVector<uint8_t, 8>;  // index into the candidates of each axis
+using State = LayoutState;
 
 int64_t Plus(int64_t a, int64_t b) {
   int64_t sum = 0;
@@ -52,10 +53,9 @@ struct Node {
 class Search {
  public:
   Search(const Mesh& mesh, Geometry& geometry, int rank, const Placements& from, const Placements& to)
-      : mesh_(mesh), geometry_(geometry), target_(to) {
-    MakeCandidates(rank, from, to);
+      : mesh_(mesh), geometry_(geometry), target_(to), candidates_(mesh, rank, from, to) {
     for (const Placement& placement : to) target_partial_ = target_partial_ || placement.IsPartial();
-    const State start = StateOf(from), target = StateOf(to);
+    const State start = candidates_.StateOf(from), target = candidates_.StateOf(to);
     target_cuts_ = geometry_.CutsOf(RefsOf(to));
     target_bytes_ = geometry_.MaxLocalBytes(target_cuts_);
     to_ = NodeOf(target);
@@ -80,47 +80,13 @@ class Search {
   }
 
  private:
-  void MakeCandidates(int rank, const Placements& from, const Placements& to) {
-    double states = 1;
-    for (const bool all_dims : {true, false}) {
-      candidates_.assign(from.size(), {Placement::Replicate()});
-      states = 1;
-      for (size_t axis = 0; axis < from.size(); ++axis) {
-        if (mesh_.axis_size(static_cast<int>(axis)) == 1) continue;
-        std::vector<Placement>& candidates = candidates_[axis];
-        for (int d = 0; all_dims && d < rank; ++d) candidates.push_back(Placement::Shard(d));
-        for (const Placement& placement : {from[axis], to[axis]}) {
-          if (std::find(candidates.begin(), candidates.end(), placement) == candidates.end()) {
-            candidates.push_back(placement);
-          }
-        }
-        states *= static_cast<double>(candidates.size());
-      }
-      if (rank < 200 && states < 1e18) break;
-    }
-    TP_CHECK(states < 1e18);  // a mesh has at most 20 axes of two ranks or more
-  }
-
-  State StateOf(const Placements& placements) const {
-    State state;
-    for (size_t axis = 0; axis < placements.size(); ++axis) {
-      const auto& candidates = candidates_[axis];
-      const auto found = std::find(candidates.begin(), candidates.end(), placements[axis]);
-      TP_CHECK(found != candidates.end());
-      state.push_back(static_cast<uint8_t>(found - candidates.begin()));
-    }
-    return state;
-  }
-
   int NodeOf(const State& state) {
-    uint64_t code = 0;
-    for (size_t axis = 0; axis < state.size(); ++axis) code = code * candidates_[axis].size() + state[axis];
-    const auto [found, is_new] = ids_.try_emplace(code, static_cast<int>(nodes_.size()));
+    const auto [found, is_new] = ids_.try_emplace(candidates_.CodeOf(state), static_cast<int>(nodes_.size()));
     if (!is_new) return found->second;
     Node node;
     node.state = state;
     for (size_t axis = 0; axis < state.size(); ++axis) {
-      node.placements.push_back(&candidates_[axis][state[axis]]);
+      node.placements.push_back(&candidates_.At(state, axis));
       node.partial = node.partial || node.placements.back()->IsPartial();
     }
     node.cuts = geometry_.CutsOf(node.placements);
@@ -130,30 +96,6 @@ class Search {
     }
     nodes_.push_back(std::move(node));
     return static_cast<int>(nodes_.size()) - 1;
-  }
-
-  // An interleaved cut is legal at every size where it is inside of the cuts that it has in the source or the target,
-  // or of none: elsewhere the dim may not divide.
-  bool IsLegal(const State& state) const {
-    for (size_t axis = 0; axis < state.size(); ++axis) {
-      const Placement& placement = candidates_[axis][state[axis]];
-      if (placement.kind != PlacementKind::kInterleavedShard) continue;
-      bool like_from = true, like_to = true, outermost = true;
-      for (size_t outer = 0; outer < axis; ++outer) {
-        const auto cut = [&](const Placement& other) { return other.Cuts(placement.dim) ? &other : nullptr; };
-        const auto same = [&](const Placement& other) {
-          const Placement* a = cut(candidates_[outer][state[outer]]);
-          const Placement* b = cut(other);
-          return a == nullptr || b == nullptr ? a == b : *a == *b;
-        };
-        like_from = like_from && same(*nodes_[from_].placements[outer]);
-        like_to = like_to && same(target_[outer]);
-        outermost = outermost && cut(candidates_[outer][state[outer]]) == nullptr;
-      }
-      const bool in_from = *nodes_[from_].placements[axis] == placement, in_to = target_[axis] == placement;
-      if (!outermost && !(like_from && in_from) && !(like_to && in_to)) return false;
-    }
-    return true;
   }
 
   // Negative, 0 or positive, as the paths to two labels of one length compare by (axes, op, layout) of their steps.
@@ -281,13 +223,13 @@ class Search {
       } else {
         target[axis] = nodes_[to_].state[axis];
       }
-      if (placement.IsPartial() || candidates_[axis].size() == 1) continue;
+      if (placement.IsPartial() || candidates_.On(axis).size() == 1) continue;
       free_axes.push_back(axis);
-      targets = std::min(kMaxBytes / 64, targets * static_cast<int64_t>(candidates_[axis].size()));
+      targets = std::min(kMaxBytes / 64, targets * static_cast<int64_t>(candidates_.On(axis).size()));
     }
     const bool wide = targets > kMaxMoveTargets;
     if (moved && !wide) return;
-    if (target != state && IsLegal(target)) TakeMove(id, target);
+    if (target != state && candidates_.IsLegal(target)) TakeMove(id, target);
     if (reaches && !target_partial_) return;
     if (wide) {
       for (const size_t axis : free_axes) ExpandMovesOn(id, {axis});
@@ -301,10 +243,10 @@ class Search {
     for (const size_t axis : axes) next[axis] = 0;
     while (true) {
       bool terms = false;  // candidates that are terms are made by other steps
-      for (const size_t axis : axes) terms = terms || candidates_[axis][next[axis]].IsPartial();
-      if (!terms && IsLegal(next)) TakeMove(id, next);
+      for (const size_t axis : axes) terms = terms || candidates_.At(next, axis).IsPartial();
+      if (!terms && candidates_.IsLegal(next)) TakeMove(id, next);
       size_t i = axes.size();
-      while (i > 0 && ++next[axes[i - 1]] == candidates_[axes[i - 1]].size()) next[axes[--i]] = 0;
+      while (i > 0 && ++next[axes[i - 1]] == candidates_.On(axes[i - 1]).size()) next[axes[--i]] = 0;
       if (i == 0) return;
     }
   }
@@ -344,13 +286,13 @@ class Search {
       ForEachSubset(axes, [&](const AxisList& chosen) {
         State next = nodes_[id].state;
         for (const int axis : chosen) next[axis] = 0;
-        if (IsLegal(next)) TakeAllReduce(id, chosen, NodeOf(next));
+        if (candidates_.IsLegal(next)) TakeAllReduce(id, chosen, NodeOf(next));
       });
       for (const int axis : axes) {
         State next = nodes_[id].state;
-        for (size_t i = 1; i < candidates_[axis].size(); ++i) {
+        for (size_t i = 1; i < candidates_.On(axis).size(); ++i) {
           next[axis] = static_cast<uint8_t>(i);
-          if (candidates_[axis][i].IsPartial() || !IsLegal(next)) continue;
+          if (candidates_.On(static_cast<size_t>(axis))[i].IsPartial() || !candidates_.IsLegal(next)) continue;
           const int to = NodeOf(next);
           if (!TableOp({axis}, nodes_[id].placements, nodes_[to].placements).has_value()) continue;
           const __int128 piece = geometry_.MaxLocalBytes(nodes_[to].cuts);
@@ -374,7 +316,7 @@ class Search {
       ForEachSubset(axes, [&](const AxisList& chosen) {
         State next = nodes_[id].state;
         for (const int axis : chosen) next[axis] = nodes_[to_].state[axis];
-        if (!IsLegal(next)) return;
+        if (!candidates_.IsLegal(next)) return;
         const int to = NodeOf(next);
         const std::optional<RedistributeOp> op = TableOp(chosen, nodes_[id].placements, nodes_[to].placements);
         if (op.has_value()) Take(id, 0, to, *op, chosen);
@@ -411,10 +353,10 @@ class Search {
   const Mesh& mesh_;
   Geometry& geometry_;
   const Placements& target_;
+  const Candidates candidates_;
   bool target_partial_ = false;
   Geometry::Cuts target_cuts_;
   int64_t target_bytes_ = 0;
-  std::vector<std::vector<Placement>> candidates_;
   std::vector<Node> nodes_;
   absl::flat_hash_map<uint64_t, int> ids_;
   int from_ = 0;
@@ -422,60 +364,10 @@ class Search {
   std::priority_queue<std::tuple<int64_t, int, int>, std::vector<std::tuple<int64_t, int, int>>, std::greater<>> queue_;
 };
 
-// The rows of SEMANTICS 3's table that are taken whatever else would cost less: every axis that changes is reduced, or
-// one axis changes by a row of the table.
-std::vector<RedistributeStep> TableSteps(const Mesh& mesh, Geometry& geometry, const Placements& from,
-                                         const Placements& to) {
-  std::vector<int> changed;
-  bool reduces = true;
-  for (size_t axis = 0; axis < from.size(); ++axis) {
-    if (from[axis] == to[axis]) continue;
-    changed.push_back(static_cast<int>(axis));
-    reduces = reduces && from[axis].IsPartial() && to[axis].IsReplicate();
-  }
-  std::vector<RedistributeStep> steps;
-  if (reduces) {
-    for (Placements at = from; at != to; at = steps.back().to) {
-      RedistributeStep step{RedistributeOp::kAllReduce, {}, at, at};
-      for (const int axis : changed) {
-        if (!at[axis].IsPartial() || (!step.axes.empty() && at[axis].op != at[step.axes[0]].op)) continue;
-        step.axes.push_back(axis);
-        step.to[axis] = Placement::Replicate();
-      }
-      steps.push_back(std::move(step));
-    }
-    return steps;
-  }
-  if (changed.size() != 1) return {};
-  const int axis = changed[0];
-  Placements reduced = from;
-  reduced[axis] = Placement::Replicate();
-  const RedistributeStep reduce{RedistributeOp::kAllReduce, changed, from, reduced};
-  if (from[axis].IsPartial() && to[axis].IsPartial()) {
-    return {reduce, {TableOp(changed, RefsOf(reduced), RefsOf(to)).value(), changed, reduced, to}};
-  }
-  const std::optional<RedistributeOp> op = TableOp(changed, RefsOf(from), RefsOf(to));
-  if (!op.has_value()) return {};
-  const RedistributeStep step{*op, changed, from, to};
-  // The largest piece counts N times: 1 element on 4 ranks is cheaper reduced everywhere.
-  if (*op == RedistributeOp::kReduceScatter && StepBytes(mesh, geometry, step) > StepBytes(mesh, geometry, reduce)) {
-    return {};
-  }
-  return {step};
-}
-
 }  // namespace
 
 std::vector<RedistributeStep> SearchSteps(const Mesh& mesh, Geometry& geometry, int rank, const Placements& from,
                                           const Placements& to) {
-  std::vector<RedistributeStep> steps = TableSteps(mesh, geometry, from, to);
-  if (!steps.empty()) return steps;
-  const auto is_partial = [](const Placement& placement) { return placement.IsPartial(); };
-  if (std::none_of(from.begin(), from.end(), is_partial) && std::none_of(to.begin(), to.end(), is_partial)) {
-    // No rank receives a byte twice, and none that it holds: no path costs less than one move.
-    const Move move = MoveBetween(RefsOf(from), RefsOf(to));
-    return {{move.op, {move.axes.begin(), move.axes.end()}, from, to}};
-  }
   return Search(mesh, geometry, rank, from, to).Run();
 }
 

@@ -14,8 +14,8 @@ namespace tp {
 // Bytes by SEMANTICS 3, received by the busiest rank.
 int64_t StepBytes(const Mesh& mesh, Geometry& geometry, const RedistributeStep& step);
 
-// The steps from `from` to `to`, two different layouts of a tensor of `rank` dims. Both are canonical: axes of one rank
-// are R, and the kinds are the simplest that name the element map.
+// The steps of least (bytes, steps, order) from `from` to `to`, two different layouts of a tensor of `rank` dims. Both
+// are canonical: axes of one rank are R, and the kinds are the simplest that name the element map.
 std::vector<RedistributeStep> SearchSteps(const Mesh& mesh, Geometry& geometry, int rank, const Placements& from,
                                           const Placements& to);
 
