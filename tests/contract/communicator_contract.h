@@ -75,7 +75,9 @@ inline Outcome OutcomeOf(const absl::Status& status) { return {status.code(), st
 
 class Ranks {
  public:
-  Ranks(Kind kind, int size) : communicators_(static_cast<size_t>(size)) {
+  using Decorate = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
+  // `decorate`: around each rank's communicator, where given.
+  Ranks(Kind kind, int size, const Decorate& decorate = nullptr) : communicators_(static_cast<size_t>(size)) {
     Backends backends(kind);
     std::vector<std::unique_ptr<Connector>> connectors;
     std::vector<std::string> addresses;
@@ -94,7 +96,10 @@ class Ranks {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    for (const auto& communicator : communicators_) TP_CHECK(communicator != nullptr);
+    for (auto& communicator : communicators_) {
+      TP_CHECK(communicator != nullptr);
+      if (decorate) communicator = decorate(std::move(communicator));
+    }
   }
 
   int size() const { return static_cast<int>(communicators_.size()); }

@@ -1,7 +1,9 @@
 // What every Communicator does: results, groups, headers. Failures are in communicator_failure_test.cc.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "tests/contract/communicator_contract.h"
@@ -25,6 +27,11 @@ double Value(DType dtype, ReduceOp op, int rank, int64_t i) {
   return static_cast<double>((i * 7 + rank * 3) % 5 + 1);
 }
 
+bool IsLegal(DType dtype, ReduceOp op) {
+  if (dtype == DType::kBool) return op == ReduceOp::kMin || op == ReduceOp::kMax;
+  return op != ReduceOp::kAvg || IsFloating(dtype);
+}
+
 double Reduced(DType dtype, ReduceOp op, int ranks, int64_t i) {
   double result = Value(dtype, op, 0, i);
   for (int r = 1; r < ranks; ++r) {
@@ -34,9 +41,7 @@ double Reduced(DType dtype, ReduceOp op, int ranks, int64_t i) {
     if (op == ReduceOp::kMax) result = std::max(result, v);
     if (op == ReduceOp::kProduct) result *= v;
   }
-  if (op != ReduceOp::kAvg) return result;
-  return IsFloating(dtype) ? Array(dtype, 0).Rounded(result / ranks)
-                           : static_cast<double>(static_cast<int64_t>(result) / ranks);
+  return op == ReduceOp::kAvg ? Array(dtype, 0).Rounded(result / ranks) : result;
 }
 
 void CheckAllReduce(Ranks& ranks, int64_t count, DType dtype, ReduceOp op) {
@@ -63,7 +68,7 @@ TEST_P(CommunicatorTest, AllReduceOfEveryTypeAndOp) {
   Ranks ranks(GetParam(), 3);
   for (DType dtype : kTypes) {
     for (ReduceOp op : kOps) {
-      if (dtype == DType::kBool && op != ReduceOp::kMin && op != ReduceOp::kMax) continue;
+      if (!IsLegal(dtype, op)) continue;
       for (int64_t count : {7, 20001}) CheckAllReduce(ranks, count, dtype, op);
     }
   }
@@ -111,6 +116,86 @@ TEST_P(CommunicatorTest, SixteenBitFloatsAccumulateInF32) {
     Array f16(DType::kF16, 1, [&](int64_t) { return comm.rank() == 0 ? 2048 : 1; });
     status.Update(comm.AllReduce(stream, Upto(4), f16.data(), 1, DType::kF16, ReduceOp::kSum, Soon()));
     EXPECT_EQ(f16.Get(0), 2052);  // 2051 is half way between 2050 and 2052
+    return status;
+  });
+}
+
+TEST_P(CommunicatorTest, ReduceScatterOfEveryTypeAndOp) {
+  Ranks ranks(GetParam(), 3);
+  const std::vector<int64_t> counts = {700, 0, 9000};
+  for (DType dtype : kTypes) {
+    for (ReduceOp op : kOps) {
+      if (!IsLegal(dtype, op)) continue;
+      SCOPED_TRACE(absl::StrCat(std::string(DTypeName(dtype)), " ", std::string(ReduceOpName(op))));
+      ranks.Run([&](Communicator& comm) {
+        NoStream stream;
+        Array input(dtype, 9700, [&](int64_t i) { return Value(dtype, op, comm.rank(), i); });
+        Array output(dtype, counts[comm.rank()]);
+        absl::Status status =
+            comm.ReduceScatter(stream, {0, 1, 2}, input.data(), counts, output.data(), dtype, op, Soon());
+        const int64_t offset = comm.rank() == 0 ? 0 : 700;
+        EXPECT_EQ(FirstDifference(output, [&](int64_t i) { return Reduced(dtype, op, 3, offset + i); }), -1);
+        return status;
+      });
+    }
+  }
+}
+
+// NaN + x, inf - inf and 0 * inf are NaN; a NaN of any rank wins in min and max; infinities are ordinary otherwise.
+TEST_P(CommunicatorTest, NaNAndInfinitiesAreThoseOfIeee) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  const std::vector<std::vector<double>> terms = {{nan, 1, inf, inf, 0, -inf}, {1, nan, -inf, 1, inf, 2}};
+  const std::vector<std::pair<ReduceOp, std::vector<double>>> cases = {
+      {ReduceOp::kSum, {nan, nan, nan, inf, inf, -inf}},
+      {ReduceOp::kAvg, {nan, nan, nan, inf, inf, -inf}},
+      {ReduceOp::kMin, {nan, nan, -inf, 1, 0, -inf}},
+      {ReduceOp::kMax, {nan, nan, inf, inf, inf, 2}},
+      {ReduceOp::kProduct, {nan, nan, -inf, inf, nan, -inf}}};
+  Ranks ranks(GetParam(), 2);
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
+    for (const auto& one : cases) {
+      const ReduceOp op = one.first;
+      const std::vector<double>& want = one.second;
+      SCOPED_TRACE(absl::StrCat(std::string(DTypeName(dtype)), " ", std::string(ReduceOpName(op))));
+      for (int64_t repeat : {1, 4000}) {  // by both algorithms
+        std::vector<Array> results(2, Array(dtype, 6 * repeat));
+        ranks.Run([&](Communicator& comm) {
+          NoStream stream;
+          Array& data = results[comm.rank()];
+          for (int64_t i = 0; i < data.count(); ++i) data.Set(i, terms[comm.rank()][i % 6]);
+          return comm.AllReduce(stream, {0, 1}, data.data(), data.count(), dtype, op, Soon());
+        });
+        for (int64_t i = 0; i < 6 * repeat; ++i) {
+          const double got = results[0].Get(i);
+          ASSERT_TRUE(std::isnan(want[i % 6]) ? std::isnan(got) : got == want[i % 6]) << i << ": " << got;
+        }
+        const size_t bytes = static_cast<size_t>(6 * repeat * ItemSize(dtype));
+        EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), bytes), 0);
+      }
+    }
+  }
+}
+
+// The memory for terms is bounded; whatever the bound, the bits are the same.
+TEST_P(CommunicatorTest, LargeReductionsInManyPieces) {
+  const int64_t count = 5000011;  // 20 MB; blocks of many pieces that take turns
+  auto value = [](int rank, int64_t i) { return static_cast<float>((i * 37 + rank * 11) % 1013) / 7.0f; };
+  auto sum = [&](int64_t i) { return (value(0, i) + value(1, i)) + value(2, i); };
+  Ranks ranks(GetParam(), 3);
+  const std::vector<int64_t> counts = {4000000, 11, 1000000};
+  ranks.Run([&](Communicator& comm) {
+    NoStream stream;
+    std::vector<float> data(static_cast<size_t>(count)), part(static_cast<size_t>(counts[comm.rank()]));
+    for (int64_t i = 0; i < count; ++i) data[i] = value(comm.rank(), i);
+    absl::Status status =
+        comm.ReduceScatter(stream, {0, 1, 2}, data.data(), counts, part.data(), DType::kF32, ReduceOp::kSum, Soon());
+    const int64_t offset = comm.rank() == 0 ? 0 : comm.rank() == 1 ? 4000000 : 4000011;
+    int64_t wrong = 0;
+    for (size_t i = 0; i < part.size(); ++i) wrong += part[i] != sum(offset + static_cast<int64_t>(i));
+    EXPECT_EQ(wrong, 0);
+    status.Update(comm.AllReduce(stream, {0, 1, 2}, data.data(), count, DType::kF32, ReduceOp::kSum, Soon()));
+    for (int64_t i = 0; i < count; ++i) wrong += data[i] != sum(i);
+    EXPECT_EQ(wrong, 0);
     return status;
   });
 }
@@ -339,6 +424,7 @@ TEST_P(CommunicatorTest, WrongArgumentsAreRefusedByNameAndHarmNothing) {
       return comm.AllReduce(stream, group, &byte, count, dtype, op, Soon());
     };
     refused(all_reduce({0, 1}, 1, DType::kBool, ReduceOp::kSum), "BOOL");
+    refused(all_reduce({0, 1}, 1, DType::kI32, ReduceOp::kAvg), "avg of I32");
     refused(all_reduce({0, 1}, -1, DType::kU8, ReduceOp::kSum), "-1");
     refused(all_reduce({0, 2}, 1, DType::kU8, ReduceOp::kSum), "[0, 2]");
     refused(all_reduce({me, me}, 1, DType::kU8, ReduceOp::kSum), "group");

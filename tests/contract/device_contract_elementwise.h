@@ -121,6 +121,22 @@ TEST_P(DeviceContract, BinaryRefusesShapesThatDoNotBroadcast) {
             absl::StatusCode::kInvalidArgument);
 }
 
+// What a divide (R -> P(sum)) on 4 ranks needs: exact, halfway cases and all.
+TEST_P(DeviceContract, ScaleOfEveryFloatingTypeIsExactForPowersOfTwo) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
+    std::vector<double> x = Random(dtype, 1003, 12);
+    x.insert(x.end(), {std::nan(""), INFINITY, -INFINITY, 0});
+    const DeviceTensor input = Put(dtype, {1007}, x), output = Empty(dtype, {1007});
+    ASSERT_EQ(Done(device_->Scale(*stream_, input.view, 0.25, output.view)), absl::OkStatus());
+    for (double& value : x) value *= 0.25;
+    ExpectNear(Values(output), AsDType(dtype, x), 0);
+  }
+  for (const DType dtype : {DType::kI64, DType::kI32, DType::kU8, DType::kBool}) {
+    const DeviceTensor input = Put(dtype, {1}, {1}), output = Empty(dtype, {1});
+    EXPECT_EQ(Done(device_->Scale(*stream_, input.view, 0.25, output.view)).code(), absl::StatusCode::kUnimplemented);
+  }
+}
+
 TEST_P(DeviceContract, ScaleMultiplies) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
     for (const int64_t count : {0, 1, 17, 257}) {

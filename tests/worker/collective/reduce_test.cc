@@ -18,12 +18,15 @@ std::vector<T> Reduce(DType dtype, ReduceOp op, const std::vector<std::vector<T>
   return out;
 }
 
-TEST(ReduceTest, IntegersWrapAndAverageTowardsZero) {
+TEST(ReduceTest, IntegersWrapAndHaveNoAverage) {
   EXPECT_EQ(Reduce<uint8_t>(DType::kU8, ReduceOp::kSum, {{200, 1}, {100, 2}}), (std::vector<uint8_t>{44, 3}));
   const int32_t max = std::numeric_limits<int32_t>::max();
   EXPECT_EQ(Reduce<int32_t>(DType::kI32, ReduceOp::kSum, {{max}, {1}}),
             (std::vector<int32_t>{std::numeric_limits<int32_t>::min()}));
-  EXPECT_EQ(Reduce<int32_t>(DType::kI32, ReduceOp::kAvg, {{max, -3}, {max, -4}}), (std::vector<int32_t>{max, -3}));
+  for (const DType dtype : {DType::kI64, DType::kI32, DType::kU8}) {
+    EXPECT_EQ(CheckReduction(dtype, ReduceOp::kAvg).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(CheckReduction(dtype, ReduceOp::kProduct).ok());
+  }
   const int64_t largest = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(Reduce<int64_t>(DType::kI64, ReduceOp::kSum, {{largest}, {2}}),
             (std::vector<int64_t>{std::numeric_limits<int64_t>::min() + 1}));

@@ -6,73 +6,11 @@
 
 #include <cstdlib>
 #include <random>
-#include <thread>
 
-#include "common/tensor/host_tensor.h"
-#include "tests/support/simulator.h"
-#include "worker/collective/in_process/in_process_backend.h"
-#include "worker/device/cpu/cpu_device.h"
+#include "tests/worker/tensor/rank_threads.h"
 
 namespace tp::worker {
 namespace {
-
-using tp::testing::LocalBlock;
-using tp::testing::SimTensor;
-
-// One thread a rank over a fresh in-process communicator.
-void OnEveryRank(int ranks, const std::function<void(int rank, Communicator&, Device&, Stream&)>& body) {
-  const std::shared_ptr<InProcessHub> hub = CreateInProcessHub();
-  std::vector<std::unique_ptr<CollectiveBackend>> backends;
-  std::vector<std::unique_ptr<Connector>> connectors;
-  std::vector<std::string> addresses;
-  for (int rank = 0; rank < ranks; ++rank) {
-    backends.push_back(CreateInProcessBackend(hub));
-    connectors.push_back(*backends.back()->Listen(rank, ranks));
-    addresses.push_back(connectors.back()->Address());
-  }
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto communicator = connectors[rank]->Connect(addresses, absl::Now() + absl::Seconds(60));
-      ASSERT_TRUE(communicator.ok()) << communicator.status();
-      auto device = CreateCpuDevice({.threads = 1});
-      ASSERT_TRUE(device.ok());
-      const auto stream = (*device)->CreateStream();
-      body(rank, **communicator, **device, *stream);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-HostTensor FromSim(const SimTensor& sim, DType dtype) {
-  return ConvertTo(MakeHostTensor<double>(sim.shape, sim.values), dtype);
-}
-
-SimTensor Counting(const Shape& shape) {
-  SimTensor tensor{shape, {}};
-  for (int64_t i = 0; i < ElementCount(shape); ++i) tensor.values.push_back(static_cast<double>(i + 1));
-  return tensor;
-}
-
-// Runs the steps from `local` and returns the last block. Scratch is exactly what the planner says.
-absl::StatusOr<HostTensor> RunPlan(const Mesh& mesh, int rank, const Shape& global, const RedistributePlan& plan,
-                                   HostTensor local, Communicator& communicator, Device& device, Stream& stream) {
-  const Coordinate coordinate = mesh.CoordinateOf(rank);
-  for (const RedistributeStep& step : plan.steps) {
-    HostTensor next{local.dtype, LocalShape(global, step.to, mesh, coordinate), {}};
-    next.bytes.assign(static_cast<size_t>(ElementCount(next.shape) * ItemSize(next.dtype)), '\x5a');
-    const int64_t scratch_bytes = StepScratchBytes(mesh, local.dtype, global, step, coordinate);
-    std::vector<char> scratch(static_cast<size_t>(scratch_bytes));
-    const RedistributeContext context{device, stream, communicator, mesh, coordinate, absl::Now() + absl::Seconds(60)};
-    const absl::StatusOr<int64_t> bytes =
-        ExecuteRedistributeStep(context, step, global, {local.dtype, local.bytes.data(), local.shape},
-                                {next.dtype, next.bytes.data(), next.shape}, {scratch.data(), scratch_bytes});
-    if (!bytes.ok()) return bytes.status();
-    EXPECT_EQ(*bytes, StepBytes(mesh, local.dtype, global, step));
-    local = std::move(next);
-  }
-  return local;
-}
 
 std::string Describe(const Mesh& mesh, const Placements& from, const Placements& to, const Shape& shape) {
   return PlacementsText(mesh, from) + " -> " + PlacementsText(mesh, to) + " of " + ShapeText(shape) + " on " +
@@ -194,22 +132,19 @@ TEST(Redistribute, IntegersDivideExactlyAndBF16PartialsSumInF32) {
 }
 
 TEST(Redistribute, TooLittleScratchOrOtherShapesAreInternalErrors) {
-  const Mesh mesh = *Mesh::Parse("tp=1");
-  OnEveryRank(1, [&](int, Communicator& communicator, Device& device, Stream& stream) {
-    const Coordinate coordinate{0};
+  const Mesh mesh = *Mesh::Parse("tp=2");
+  OnEveryRank(2, [&](int rank, Communicator& communicator, Device& device, Stream& stream) {
+    const Coordinate coordinate{rank};
     const RedistributeContext context{device, stream, communicator, mesh, coordinate, absl::Now() + absl::Seconds(9)};
-    std::vector<float> a(4), b(4);
-    const RedistributeStep scatter{RedistributeOp::kReduceScatter, {0}, {Placement::Partial()}, {Placement::Shard(0)}};
-    EXPECT_EQ(ExecuteRedistributeStep(context, scatter, {4}, {DType::kF32, a.data(), {4}}, {DType::kF32, b.data(), {4}},
-                                      {nullptr, 0})
-                  .status()
-                  .code(),
-              absl::StatusCode::kInternal);
-    EXPECT_EQ(ExecuteRedistributeStep(context, scatter, {4}, {DType::kF32, a.data(), {3}}, {DType::kF32, b.data(), {4}},
-                                      {nullptr, 0})
-                  .status()
-                  .code(),
-              absl::StatusCode::kInternal);
+    std::vector<float> a(4), b(2);
+    const RedistributeStep scatter{
+        RedistributeOp::kReduceScatter, {0}, {Placement::Partial()}, {Placement::StridedShard(0, 2)}};
+    const TensorView result{DType::kF32, b.data(), {2}};
+    for (const Shape& shape : {Shape{4}, Shape{3}}) {
+      const absl::Status status =
+          ExecuteRedistributeStep(context, scatter, {4}, {DType::kF32, a.data(), shape}, result, {nullptr, 0}).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    }
   });
 }
 
