@@ -60,6 +60,8 @@ int main(int argc, char** argv) {
   app.add_option("--cache-bytes", options.cache_bytes, "Largest cache of a model on a worker")->capture_default_str();
   app.add_option("--drain-seconds", drain_seconds, "How long running calls may go on after SIGTERM")
       ->capture_default_str();
+  app.add_flag("--check-collectives", options.check_collectives,
+               "Workers agree on every collective call before its payload; slower, for finding what diverges");
   app.add_flag("--insecure", insecure, "Serve plain text on addresses other than loopback");
   try {
     app.parse(argc, argv);

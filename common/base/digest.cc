@@ -7,8 +7,8 @@
 
 namespace tp {
 
-uint32_t Crc32(std::string_view bytes) {
-  return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+uint32_t Crc32(std::string_view bytes, uint32_t before) {
+  return static_cast<uint32_t>(crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 std::string Sha256Hex(std::string_view bytes) {

@@ -7,8 +7,8 @@
 
 namespace tp {
 
-// CRC-32 as zlib computes it. Crc32("123456789") == 0xcbf43926.
-uint32_t Crc32(std::string_view bytes);
+// CRC-32 as zlib computes it. Crc32("123456789") == 0xcbf43926. `before`: of the bytes that come before these.
+uint32_t Crc32(std::string_view bytes, uint32_t before = 0);
 // The 32 bytes of SHA-256, as 64 lower-case hex digits.
 std::string Sha256Hex(std::string_view bytes);
 

@@ -31,6 +31,9 @@ const CoreOptions& Core::options() const { return impl_->options_; }
 const std::map<std::string, WorkerState>& Core::workers() const { return impl_->workers_; }
 const std::map<std::string, ModelState>& Core::models() const { return impl_->models_; }
 const std::map<uint64_t, MeshState>& Core::meshes() const { return impl_->meshes_; }
+const std::map<std::string, NamedMesh>& Core::named_meshes() const { return impl_->named_meshes_; }
+const std::map<std::string, TensorState>& Core::tensors() const { return impl_->tensors_; }
+int64_t Core::reserved_bytes(const std::string& worker) const { return impl_->ledger_.Held(worker); }
 int Core::running_calls() const { return impl_->RunningCalls(); }
 
 Core::Impl::Impl(CoreOptions options)
@@ -52,6 +55,7 @@ int Core::Impl::RunningCalls() const {
   size_t count = forwards_.size() + generates_.size();
   for (const auto& [name, load] : loads_) count += load.calls.size();
   for (const auto& [name, deletion] : deletions_) count += deletion.calls.size();
+  for (const auto& [id, operation] : operations_) count += operation.calls.size();
   return static_cast<int>(count);
 }
 
@@ -73,6 +77,7 @@ void Core::Impl::On(CallCancelled event) {
     return PumpForwards(model);
   }
   if (generates_.count(event.call) != 0) return FailGenerate(event.call, cancelled);
+  if (const uint64_t operation = OperationOf(event.call); operation != 0) return CancelOperation(operation, event.call);
   for (auto& [name, load] : loads_) {
     for (size_t i = 0; i < load.calls.size(); ++i) {
       if (load.calls[i] != event.call) continue;

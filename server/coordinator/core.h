@@ -25,6 +25,10 @@ class Core {
   const std::map<std::string, WorkerState>& workers() const;
   const std::map<std::string, ModelState>& models() const;
   const std::map<uint64_t, MeshState>& meshes() const;
+  const std::map<std::string, NamedMesh>& named_meshes() const;
+  const std::map<std::string, TensorState>& tensors() const;
+  // Bytes that the coordinator counts on a worker: of models, tensors and operations under way.
+  int64_t reserved_bytes(const std::string& worker) const;
   int running_calls() const;
 
  private:

@@ -24,6 +24,17 @@ bool FromPeer(absl::StatusCode code) {
   return code == absl::StatusCode::kAborted || code == absl::StatusCode::kUnavailable;
 }
 
+// It failed, and every rank that failed says so of another one.
+bool OnlyHearsay(const CommandRecord& record) {
+  bool failed = false;
+  for (size_t i = 0; i < record.acks.size(); ++i) {
+    if (!record.acks[i].has_value() || record.acks[i]->status.ok()) continue;
+    if (!FromPeer(record.acks[i]->status.code()) || record.acks[i]->failed_rank == record.ranks[i]) return false;
+    failed = true;
+  }
+  return failed;
+}
+
 }  // namespace
 
 bool Core::Impl::Usable(uint64_t mesh_id) const {
@@ -31,14 +42,14 @@ bool Core::Impl::Usable(uint64_t mesh_id) const {
   return mesh != meshes_.end() && !mesh->second.broken && !mesh_records_.at(mesh_id).aborting.has_value();
 }
 
-uint64_t Core::Impl::Append(uint64_t mesh_id, CommandRecord::Purpose purpose, CommandClass command_class,
-                            const std::string& model, CallId call, const KindForRank& kind) {
+uint64_t Core::Impl::Append(uint64_t mesh_id, const AppendOptions& options, const KindForRank& kind,
+                            std::function<void(const CommandRecord&, const absl::Status&)> done) {
   const MeshState& mesh = meshes_.at(mesh_id);
   CommandRecord record;
-  record.purpose = purpose;
   record.mesh_id = mesh_id;
-  record.model = model;
-  record.call = call;
+  record.commits = options.commits;
+  record.frees = options.frees;
+  record.done = std::move(done);
   std::vector<WorkerStream*> streams;
   for (int rank = 0; rank < static_cast<int>(mesh.workers.size()); ++rank) {
     if (!AliveRank(mesh_id, rank)) continue;
@@ -49,7 +60,7 @@ uint64_t Core::Impl::Append(uint64_t mesh_id, CommandRecord::Purpose purpose, Co
     streams.push_back(&worker);
   }
   if (streams.empty()) return 0;
-  const Numbers numbers = order_.Append(streams, command_class, now_);
+  const Numbers numbers = order_.Append(streams, options.command_class, now_, Scaled(options.allowance));
   for (size_t i = 0; i < streams.size(); ++i) {
     Command command;
     command.term = options_.term;
@@ -87,8 +98,7 @@ void Core::Impl::On(AckReceived event) {
     --record.missing;
     const absl::Status& status = record.acks[i]->status;
     MeshRecord* mesh = mesh_records_.count(record.mesh_id) == 0 ? nullptr : &mesh_records_.at(record.mesh_id);
-    if (record.purpose != CommandRecord::Purpose::kFree && EndsEpoch(status.code()) && mesh != nullptr &&
-        !mesh->aborting.has_value()) {
+    if (!record.frees && EndsEpoch(status.code()) && mesh != nullptr && !mesh->aborting.has_value()) {
       // The peers may sit in a collective: all are called back, and their answers tell the first cause.
       mesh->aborting = now_ + Scaled(kCauseWait);
       mesh->cause = FirstCause(record);
@@ -121,37 +131,30 @@ absl::Status Core::Impl::FirstCause(const CommandRecord& record) const {
 
 void Core::Impl::Complete(uint64_t order) {
   const auto it = commands_.find(order);
+  const auto ending = mesh_records_.find(it->second.mesh_id);
+  if (!it->second.frees && ending != mesh_records_.end() && ending->second.aborting.has_value() &&
+      OnlyHearsay(it->second)) {
+    return;  // who is to blame is about to be known: a lost worker's stream breaks, or CheckAborting takes what there is
+  }
   CommandRecord record = std::move(it->second);
   commands_.erase(it);
-  if (record.purpose == CommandRecord::Purpose::kFree) {
-    const auto deletion = deletions_.find(record.model);
-    if (deletion == deletions_.end() || deletion->second.id != record.call) return;  // of a load that was undone
-    --deletion->second.commands;
-    return FinishDeletion(record.model);
+  if (record.frees) {
+    if (record.done) record.done(record, absl::OkStatus());
+    return;
   }
   const auto mesh = mesh_records_.find(record.mesh_id);
   if (mesh == mesh_records_.end()) return;
   int failed = 0;
   for (const std::optional<Ack>& ack : record.acks) failed += ack->status.ok() ? 0 : 1;
   absl::Status status = FirstCause(record);
-  const bool commit = record.purpose == CommandRecord::Purpose::kCommit;
   const bool ends = mesh->second.aborting.has_value();
   const bool diverged = failed > 0 && failed < static_cast<int>(record.acks.size());
-  if (ends || (diverged && !commit)) {
+  if (ends || (diverged && !record.commits)) {
     // A rank that succeeded where another failed is not where its peers are.
     if (status.ok()) status = mesh->second.cause;
     return BreakMesh(record.mesh_id, status);
   }
-  switch (record.purpose) {
-    case CommandRecord::Purpose::kCommit:
-      return OnCommitted(record, status);
-    case CommandRecord::Purpose::kRun:
-      return OnRunDone(record, status);
-    case CommandRecord::Purpose::kDecode:
-      return OnDecodeDone(record, status);
-    case CommandRecord::Purpose::kFree:
-      return;
-  }
+  if (record.done) record.done(record, status);
 }
 
 void Core::Impl::CheckAborting() {
@@ -163,7 +166,7 @@ void Core::Impl::CheckAborting() {
     if (mesh_records_.count(id) == 0) continue;
     absl::Status cause = mesh_records_.at(id).cause;
     for (const auto& [order, record] : commands_) {  // the oldest command that failed knows most
-      if (record.mesh_id != id || record.purpose == CommandRecord::Purpose::kFree) continue;
+      if (record.mesh_id != id || record.frees) continue;
       const absl::Status first = FirstCause(record);
       if (first.ok()) continue;
       cause = first;
@@ -175,7 +178,7 @@ void Core::Impl::CheckAborting() {
 
 void Core::Impl::ForgetCommands(uint64_t mesh_id) {
   for (auto it = commands_.begin(); it != commands_.end();) {
-    const bool forget = it->second.mesh_id == mesh_id && it->second.purpose != CommandRecord::Purpose::kFree;
+    const bool forget = it->second.mesh_id == mesh_id && !it->second.frees;
     it = forget ? commands_.erase(it) : std::next(it);
   }
 }
@@ -183,7 +186,7 @@ void Core::Impl::ForgetCommands(uint64_t mesh_id) {
 void Core::Impl::FreedOn(const std::string& worker) {
   std::vector<uint64_t> complete;
   for (auto& [order, record] : commands_) {
-    if (record.purpose != CommandRecord::Purpose::kFree) continue;
+    if (!record.frees) continue;
     for (size_t i = 0; i < record.workers.size(); ++i) {
       if (record.workers[i] != worker || record.acks[i].has_value()) continue;
       record.acks[i] = Ack{};
@@ -193,12 +196,17 @@ void Core::Impl::FreedOn(const std::string& worker) {
   for (const uint64_t order : complete) Complete(order);
 }
 
-int Core::Impl::FreeRanks(uint64_t mesh_id, const std::string& model, uint64_t deletion) {
+int Core::Impl::FreeRanks(uint64_t mesh_id, const std::string& model, const std::function<void()>& done) {
+  AppendOptions options;
+  options.frees = true;
   const auto free = [&](const KindForRank& kind) {
-    return Append(mesh_id, CommandRecord::Purpose::kFree, CommandClass::kControl, model, deletion, kind) != 0 ? 1 : 0;
+    const auto finished = [done](const CommandRecord&, const absl::Status&) {
+      if (done) done();
+    };
+    return Append(mesh_id, options, kind, finished) != 0 ? 1 : 0;
   };
-  const int released = free([&](int) { return Release{model}; });
-  return released + free([](int) { return CloseMesh{}; });
+  const int released = model.empty() ? 0 : free([&](int) { return Release{model}; });
+  return released + free([&](int) { return CloseMesh{}; });
 }
 
 }  // namespace tp::server

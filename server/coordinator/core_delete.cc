@@ -51,7 +51,14 @@ void Core::Impl::On(DeleteRequested event) {
   Emit(EraseSubmission{deletion.erase_token, name});
   if (model.mesh_id != 0) {
     ForgetCommands(model.mesh_id);  // their results are for nobody
-    if (committed) deletion.commands = FreeRanks(model.mesh_id, name, deletion.id);
+    if (committed) {
+      deletion.commands = FreeRanks(model.mesh_id, name, [this, name, id = deletion.id] {
+        const auto running = deletions_.find(name);
+        if (running == deletions_.end() || running->second.id != id) return;
+        --running->second.commands;
+        FinishDeletion(name);
+      });
+    }
   }
   deletions_[name] = std::move(deletion);
   Changed(name);
@@ -65,12 +72,24 @@ void Core::Impl::FinishDeletion(const std::string& name_view) {
   deletions_.erase(name);
   const uint64_t mesh_id = models_.at(name).mesh_id;
   if (mesh_id != 0) ForgetMesh(mesh_id);
-  reserved_.erase(name);
+  ForgetReservation(name);
   models_.erase(name);
   Changed(name);
   for (const std::string& id : deletion.request_ids) request_ids_.Finish(id, deletion.status);
   for (const CallId call : deletion.calls) Emit(DeleteReply{call, deletion.status});
   TryRestored();
+}
+
+void Core::Impl::ForgetReservation(const std::string& model) {
+  const auto it = reserved_.find(model);
+  if (it == reserved_.end()) return;
+  ledger_.Release(it->second);
+  reserved_.erase(it);
+}
+
+void Core::Impl::ReplySubmit(const LoadRecord& load, const absl::Status& status, const std::string& name) {
+  request_ids_.Finish(load.request_id, status);
+  for (const CallId call : load.calls) Emit(SubmitReply{call, status, name});
 }
 
 }  // namespace tp::server

@@ -78,15 +78,16 @@ absl::Status Core::Impl::StartForward(CallId id) {
       const int64_t size = static_cast<int64_t>(input.data.size());
       Emit(OfferTransfer{mesh.workers[rank], transfer, std::make_shared<const std::string>(std::move(input.data))});
       input.data.clear();
-      input.stage_id =
-          SendStageTo(mesh.id, rank, StageRecord::Kind::kReceive, call.model, id, StageReceive{transfer, size});
-      call.stages.push_back(input.stage_id);
+      if (call.group == 0) {
+        call.group =
+            OpenGroup("receiving an input", [this, id](const absl::Status& status) { OnInputsStaged(id, status); });
+      }
+      input.stage_id = AddStage(call.group, mesh.id, rank, StageReceive{transfer, size});
       call.input_transfers.push_back(transfer);
-      ++call.unstaged;
     }
   }
   call.inputs.clear();
-  if (call.unstaged == 0) AppendRun(id);
+  if (call.group == 0) AppendRun(id);
   return absl::OkStatus();
 }
 
@@ -97,42 +98,46 @@ void Core::Impl::AppendRun(CallId id) {
   call.step = ForwardCall::Step::kRunning;
   for (size_t rank = 0; rank < call.rank_inputs.size(); ++rank) call.result_transfers.push_back(++last_transfer_);
   const CommandClass command_class = work_.at(call.model).executed ? CommandClass::kWork : CommandClass::kFirstWork;
-  Append(mesh_id, CommandRecord::Purpose::kRun, command_class, call.model, id, [&](int rank) {
-    return Run{call.model, std::move(call.rank_inputs[rank]), call.result_transfers[rank]};
-  });
+  AppendOptions options;
+  options.command_class = command_class;
+  Append(
+      mesh_id, options,
+      [&](int rank) {
+        return Run{call.model, std::move(call.rank_inputs[rank]), call.result_transfers[rank]};
+      },
+      [this, id, model = call.model](const CommandRecord& record, const absl::Status& status) {
+        OnRunDone(id, model, record, status);
+      });
   call.rank_inputs.clear();
 }
 
-void Core::Impl::ReceiveFinished(const StageRecord& stage, const StageResult& result) {
-  const auto it = forwards_.find(stage.call);
-  if (it == forwards_.end()) return;
-  if (!result.status.ok()) {
-    const std::string model = it->second.model;
-    FailForward(stage.call, Annotate(result.status, RankText(models_.at(model).mesh_id, stage.rank)));
-    return PumpForwards(model);
-  }
-  if (--it->second.unstaged == 0) AppendRun(stage.call);
+void Core::Impl::OnInputsStaged(CallId id, const absl::Status& status) {
+  if (status.ok()) return AppendRun(id);
+  const std::string model = forwards_.at(id).model;
+  FailForward(id, status);
+  PumpForwards(model);
 }
 
-void Core::Impl::OnRunDone(const CommandRecord& record, const absl::Status& status) {
-  const auto work = work_.find(record.model);
+void Core::Impl::OnRunDone(CallId id, const std::string& model, const CommandRecord& record,
+                           const absl::Status& status) {
+  const auto work = work_.find(model);
   if (work == work_.end()) return;
   --work->second.runs_in_flight;
   work->second.executed = work->second.executed || status.ok();
-  const auto it = forwards_.find(record.call);
+  const auto it = forwards_.find(id);
   if (it != forwards_.end()) {
     const ForwardCall call = std::move(it->second);
     forwards_.erase(it);
-    for (const uint64_t stage : call.stages) stages_.erase(stage);
+    ForgetGroup(call.group);
     ForwardReply reply;
     if (status.ok()) {
       std::vector<const Ack*> acks;
       for (const std::optional<Ack>& ack : record.acks) acks.push_back(&*ack);
-      reply = MakeForwardReply(models_.at(record.model).compiled->program, call.bindings, acks, call.result_transfers);
+      reply = MakeForwardReply(models_.at(model).compiled->program, call.bindings, acks, call.result_transfers);
     } else {
       reply.status = status;
     }
-    reply.call = record.call;
+    reply.call = id;
     for (const uint64_t transfer : call.result_transfers) {
       const bool used = std::any_of(reply.blocks.begin(), reply.blocks.end(),
                                     [&](const AnswerBlock& block) { return block.transfer_id == transfer; });
@@ -140,7 +145,7 @@ void Core::Impl::OnRunDone(const CommandRecord& record, const absl::Status& stat
     }
     Emit(std::move(reply));
   }
-  PumpForwards(record.model);
+  PumpForwards(model);
 }
 
 void Core::Impl::FailForward(CallId id, const absl::Status& status) {
@@ -156,16 +161,13 @@ void Core::Impl::FailForward(CallId id, const absl::Status& status) {
   for (const uint64_t transfer : call.result_transfers) Emit(CancelTransfer{transfer});
   const bool usable = Usable(models_.at(call.model).mesh_id);
   if (call.step == ForwardCall::Step::kRunning && usable) {  // its run takes what was staged
-    for (const uint64_t stage : call.stages) stages_.erase(stage);
+    ForgetGroup(call.group);
   } else {
-    DropStages(call.stages);
+    DropGroup(call.group);
   }
   ModelWork& work = work_.at(call.model);
   work.queue.erase(std::remove(work.queue.begin(), work.queue.end(), id), work.queue.end());
   if (call.step == ForwardCall::Step::kStaging) --work.runs_in_flight;
-  for (auto& [order, record] : commands_) {
-    if (record.purpose == CommandRecord::Purpose::kRun && record.call == id) record.call = 0;
-  }
 }
 
 void Core::Impl::FailCalls(const std::string& model, const absl::Status& status) {

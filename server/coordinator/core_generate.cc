@@ -99,12 +99,16 @@ void Core::Impl::PumpDecode(const std::string& name) {
     std::optional<Decode> decode = it->second.composer->Next();
     if (!decode.has_value()) return;
     const CommandClass command_class = it->second.executed ? CommandClass::kWork : CommandClass::kFirstWork;
-    Append(mesh_id, CommandRecord::Purpose::kDecode, command_class, name, 0, [&](int) { return *decode; });
+    AppendOptions options;
+    options.command_class = command_class;
+    Append(
+        mesh_id, options, [&](int) { return *decode; },
+        [this, name](const CommandRecord& record, const absl::Status& status) { OnDecodeDone(name, record, status); });
   }
 }
 
-void Core::Impl::OnDecodeDone(const CommandRecord& record, const absl::Status& status) {
-  const auto it = work_.find(record.model);
+void Core::Impl::OnDecodeDone(const std::string& model, const CommandRecord& record, const absl::Status& status) {
+  const auto it = work_.find(model);
   if (it == work_.end()) return;
   ModelWork& work = it->second;
   if (!status.ok()) {
@@ -112,7 +116,7 @@ void Core::Impl::OnDecodeDone(const CommandRecord& record, const absl::Status& s
       const auto call = work.sequences.find(sequence);
       if (call != work.sequences.end()) FailGenerate(call->second, status);
     }
-    return PumpDecode(record.model);
+    return PumpDecode(model);
   }
   const DecodeResult& result = record.acks[0]->decode;
   for (size_t i = 1; i < record.acks.size(); ++i) {
@@ -138,7 +142,7 @@ void Core::Impl::OnDecodeDone(const CommandRecord& record, const absl::Status& s
     }
     Emit(std::move(progress));
   }
-  PumpDecode(record.model);
+  PumpDecode(model);
 }
 
 void Core::Impl::FailGenerate(CallId id, const absl::Status& status) {

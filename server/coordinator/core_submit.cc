@@ -4,10 +4,8 @@
 
 #include "absl/strings/ascii.h"
 #include "common/base/status.h"
-#include "common/program/memory.h"
 #include "server/coordinator/core_impl.h"
 #include "server/coordinator/load_plan.h"
-#include "server/scheduler/choose_workers.h"
 
 namespace tp::server {
 
@@ -97,62 +95,22 @@ void Core::Impl::On(StoreFinished event) {
 
 absl::Status Core::Impl::Reserve(ModelState* model) {
   const Mesh& mesh = model->compiled->mesh;
-  std::map<std::string, int> ranks;
-  for (const auto& [id, state] : meshes_) {
-    for (int rank = 0; rank < static_cast<int>(state.workers.size()); ++rank) {
-      if (AliveRank(id, rank)) ++ranks[state.workers[rank]];
-    }
-  }
-  std::vector<WorkerCandidate> candidates;
-  for (const auto& [id, worker] : workers_) {
-    if (worker.healthy) candidates.push_back({id, worker.description.host, ranks[id]});
-  }
-  const size_t healthy = candidates.size();
-  std::vector<std::string> chosen = ChooseWorkers(std::move(candidates), mesh.rank_count());
-  if (chosen.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("mesh ", mesh.ToString(), " needs ", mesh.rank_count(), " workers, ", healthy, " are healthy"));
-  }
+  TP_ASSIGN_OR_RETURN(const std::vector<std::string> chosen, WorkersFor(mesh));
   TP_ASSIGN_OR_RETURN(model->cache_pages, CachePagesFor(*model->submission, *model->compiled, options_.cache_bytes));
-
   std::vector<int64_t> needs(chosen.size(), 0);
   for (int rank = 0; rank < mesh.rank_count(); ++rank) {
-    const WorkerDescription& worker = workers_.at(chosen[rank]).description;
-    const absl::StatusOr<int64_t> bytes =
-        BytesOnRank(*model->submission, *model->compiled, model->cache_pages, rank, worker.widens_bf16);
-    if (!bytes.ok()) return bytes.status();
-    needs[rank] = *bytes;
-    if (worker.memory_limit_bytes == 0) continue;
-    int64_t held = 0;
-    for (const auto& [other, others] : reserved_) {
-      const uint64_t other_mesh = models_.at(other).mesh_id;
-      for (int r = 0; r < static_cast<int>(others.size()); ++r) {
-        if (AliveRank(other_mesh, r) && meshes_.at(other_mesh).workers[r] == worker.id) held += others[r];
-      }
-    }
-    if (held + needs[rank] > worker.memory_limit_bytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("worker '", worker.id, "' (rank ", rank, "): the model needs ", needs[rank], " bytes beside ",
-                       held, " of other models, its memory limit is ", worker.memory_limit_bytes));
-    }
+    const bool widened = workers_.at(chosen[rank]).description.widens_bf16;
+    TP_ASSIGN_OR_RETURN(needs[rank],
+                        BytesOnRank(*model->submission, *model->compiled, model->cache_pages, rank, widened));
   }
-
-  MeshState state;
-  state.id = ++last_mesh_;
-  state.mesh = mesh;
-  state.workers = chosen;
-  MeshRecord record;
+  TP_ASSIGN_OR_RETURN(reserved_[model->name], ReserveMemory("the model", chosen, needs));
   model->ranks.clear();
   for (const std::string& id : chosen) {
-    record.sessions.push_back(workers_.at(id).session);
     ModelRank rank;
     rank.worker = id;
     model->ranks.push_back(std::move(rank));
   }
-  model->mesh_id = state.id;
-  reserved_[model->name] = std::move(needs);
-  mesh_records_[state.id] = std::move(record);
-  meshes_[state.id] = std::move(state);
+  model->mesh_id = MakeMesh(mesh, chosen);
   return absl::OkStatus();
 }
 

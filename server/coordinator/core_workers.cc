@@ -4,6 +4,7 @@
 
 #include "common/base/status.h"
 #include "server/coordinator/core_impl.h"
+#include "server/scheduler/choose_workers.h"
 
 namespace tp::server {
 
@@ -83,11 +84,15 @@ void Core::Impl::LoseWorker(const std::string& worker, const std::string& reason
   state.used_bytes = 0;
   state.pending.clear();
   Emit(SendFence{worker, state.description.incarnation, reason});
+  ledger_.LoseWorker(worker);
   FreedOn(worker);
   for (const auto& [id, rank] : held) {
     if (meshes_.count(id) == 0) continue;
-    BreakMesh(id, absl::UnavailableError(absl::StrCat(RankText(id, rank), " was lost: ", reason)));
+    const std::string cause = absl::StrCat(RankText(id, rank), " was lost: ", reason);
+    LoseTensors(id, cause);
+    BreakMesh(id, absl::UnavailableError(cause));
   }
+  FailStagesOn(worker, reason);
 }
 
 void Core::Impl::SendAborts(uint64_t mesh_id, const std::string& reason) {
@@ -124,6 +129,40 @@ void Core::Impl::BreakMesh(uint64_t mesh_id, const absl::Status& status) {
       Changed(name);
     }
   }
+  EndOperationsOn(mesh_id, status);
+  NamedMeshBroken(mesh_id, status);
+  CloseLinks(mesh_id, status);
+}
+
+absl::StatusOr<std::vector<std::string>> Core::Impl::WorkersFor(const Mesh& mesh) const {
+  std::map<std::string, int> ranks;
+  for (const auto& [id, state] : meshes_) {
+    if (state.link) continue;
+    for (int rank = 0; rank < static_cast<int>(state.workers.size()); ++rank) {
+      if (AliveRank(id, rank)) ++ranks[state.workers[rank]];
+    }
+  }
+  std::vector<WorkerCandidate> candidates;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.healthy) candidates.push_back({id, worker.description.host, ranks[id]});
+  }
+  const size_t healthy = candidates.size();
+  std::vector<std::string> chosen = ChooseWorkers(std::move(candidates), mesh.rank_count());
+  if (chosen.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("mesh ", mesh.ToString(), " needs ", mesh.rank_count(), " workers, ", healthy, " are healthy"));
+  }
+  return chosen;
+}
+
+absl::StatusOr<uint64_t> Core::Impl::ReserveMemory(const std::string& what, const std::vector<std::string>& workers,
+                                                   const std::vector<int64_t>& bytes) {
+  std::vector<MemoryNeed> needs;
+  for (size_t rank = 0; rank < workers.size(); ++rank) {
+    needs.push_back({workers[rank], static_cast<int>(rank), bytes[rank],
+                     workers_.at(workers[rank]).description.memory_limit_bytes});
+  }
+  return ledger_.Reserve(what, needs);
 }
 
 // A rank whose peer still runs an earlier command, of another mesh perhaps, waits and does not hang.

@@ -81,12 +81,92 @@ struct GenerateRequested {
 struct CallCancelled {
   CallId call = 0;
 };
+// --- Named meshes and tensors.
+struct RequestHead {
+  CallId call = 0;
+  std::string request_id;  // "" = none given
+  std::string digest;      // of the request's content
+};
+using NamedPlacements = std::map<std::string, Placement>;  // axis name -> placement
+struct CreateMeshRequested {
+  RequestHead head;
+  std::string name;
+  Mesh mesh;
+  std::vector<std::string> workers;  // by rank; empty: chosen
+};
+struct DeleteMeshRequested {
+  RequestHead head;
+  std::string name;
+};
+struct LocalBlockShape {
+  int rank = 0;
+  Shape shape;
+};
+// Answered by a PutStarted; then come PutProgressed at times and one PutSent, or a CallCancelled.
+struct PutTensorRequested {
+  RequestHead head;
+  std::string name, mesh;
+  NamedPlacements placements;
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::vector<LocalBlockShape> locals = {};  // empty: the global tensor is sent
+  bool infer_shape = false;                  // of locals
+  int src_data_rank = 0;
+  bool no_src_data_rank = false;
+};
+struct PutProgressed {
+  CallId call = 0;
+};
+struct PutSent {  // all bytes have been passed on
+  CallId call = 0;
+};
+struct CreateTensorRequested {
+  RequestHead head;
+  std::string name, mesh;
+  NamedPlacements placements;
+  DType dtype = DType::kF32;
+  Shape shape;
+  Initializer initializer;
+  uint64_t seed = 0;
+};
+struct RedistributeTensorRequested {
+  RequestHead head;
+  std::string name, mesh;  // mesh "": its own
+  NamedPlacements placements;
+  std::string as;
+};
+// Answered with the blocks of its transfers; held until GetFinished or CallCancelled.
+struct GetTensorRequested {
+  RequestHead head;
+  std::string name;
+  bool local_blocks = false;
+};
+struct GetFinished {
+  CallId call = 0;
+};
+struct DeleteTensorRequested {
+  RequestHead head;
+  std::string name;
+};
+struct SaveTensorsRequested {
+  RequestHead head;
+  std::string directory;
+  std::vector<std::string> names;
+};
+struct LoadTensorsRequested {
+  RequestHead head;
+  std::string directory, mesh;
+  NamedPlacements placements;
+  std::vector<std::string> names;  // empty: all
+};
 struct Tick {};
 struct DrainRequested {};  // refuse new calls with UNAVAILABLE; DrainFinished when the last running one ended
 
 using Event = std::variant<WorkerJoined, WorkerLost, WorkerHeartbeat, StageProgressed, StageFinished, AckReceived,
                            SubmitRequested, StoreFinished, DeleteRequested, ForwardRequested, GenerateRequested,
-                           CallCancelled, Tick, DrainRequested>;
+                           CallCancelled, CreateMeshRequested, DeleteMeshRequested, PutTensorRequested, PutProgressed,
+                           PutSent, CreateTensorRequested, RedistributeTensorRequested, GetTensorRequested, GetFinished,
+                           DeleteTensorRequested, SaveTensorsRequested, LoadTensorsRequested, Tick, DrainRequested>;
 
 // --- Actions.
 struct SendWelcome {
@@ -152,6 +232,7 @@ struct AnswerBlock {
   uint64_t transfer_id = 0;  // 0 = `data`
   uint32_t stream_index = 0;
   int64_t size_bytes = 0;
+  int rank = 0;  // that sends it; of a tensor
 };
 struct AnswerOutput {
   std::string name;
@@ -174,6 +255,41 @@ struct GenerateProgress {
   std::string finish_reason;
   bool done = false;
 };
+// The call may send a put's bytes: each target's block over its transfer, row-major.
+struct PutTarget {
+  int rank = 0;
+  std::string worker;
+  uint64_t transfer_id = 0;
+  int64_t size_bytes = 0;
+  int local = -1;   // index in the request's locals
+  int copy_of = 0;  // rank of the first of its equal copies; of locals
+};
+struct PutStarted {
+  CallId call = 0;
+  Mesh mesh;
+  DType dtype = DType::kF32;
+  Shape shape;
+  Placements placements;
+  std::vector<PutTarget> targets;  // by rank; blocks without elements are left out
+};
+// A step of a redistribute, as planned or as counted.
+struct StepCount {
+  std::string op, axis;
+  int64_t bytes = 0;
+  bool operator==(const StepCount&) const = default;
+};
+// The answer to a request about named meshes and tensors; each uses its own fields.
+struct OperationReply {
+  CallId call = 0;
+  absl::Status status;
+  std::string mesh;                       // name of a mesh that was made
+  std::vector<TensorState> tensors;       // as they are now
+  std::vector<StepCount> steps, counted;  // of a redistribute
+  int64_t wire_bytes = 0, duration_us = 0;
+  std::vector<AnswerBlock> blocks;  // of a get
+  std::vector<std::string> files;   // of a save
+  int64_t size_bytes = 0;           // of a save; read by a load
+};
 struct ModelChanged {  // for watchers; also sent once it is gone
   std::string name;
 };
@@ -181,6 +297,6 @@ struct DrainFinished {};
 
 using Action = std::variant<SendWelcome, RefuseJoin, SendCommand, SendStage, SendDrop, SendAbort, SendFence,
                             OfferTransfer, CancelTransfer, StoreSubmission, EraseSubmission, SubmitReply, DeleteReply,
-                            ForwardReply, GenerateProgress, ModelChanged, DrainFinished>;
+                            ForwardReply, GenerateProgress, PutStarted, OperationReply, ModelChanged, DrainFinished>;
 
 }  // namespace tp::server

@@ -38,6 +38,20 @@ absl::Status AddBlocks(const RunResult& run, int rank, uint64_t transfer, Forwar
   return absl::OkStatus();
 }
 
+// Of several ranks: the maximum, collectives index by index.
+void MergeCounts(const RunResult& run, std::vector<CollectiveRecord>* collectives, int64_t* wire_bytes,
+                 int64_t* duration_us) {
+  *wire_bytes = std::max(*wire_bytes, run.wire_bytes);
+  *duration_us = std::max(*duration_us, run.duration_us);
+  for (size_t i = 0; i < run.collectives.size(); ++i) {
+    if (i == collectives->size()) {
+      collectives->push_back(run.collectives[i]);
+    } else {
+      (*collectives)[i].bytes = std::max((*collectives)[i].bytes, run.collectives[i].bytes);
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<AnswerOutput>> AnswerOutputs(const ForwardProgram& program, const Bindings& bindings) {
@@ -69,17 +83,20 @@ ForwardReply MakeForwardReply(const ForwardProgram& program, const Bindings& bin
       failed.status = added;
       return failed;
     }
-    reply.wire_bytes = std::max(reply.wire_bytes, run.wire_bytes);
-    reply.duration_us = std::max(reply.duration_us, run.duration_us);
-    for (size_t i = 0; i < run.collectives.size(); ++i) {
-      if (i == reply.collectives.size()) {
-        reply.collectives.push_back(run.collectives[i]);
-      } else {
-        reply.collectives[i].bytes = std::max(reply.collectives[i].bytes, run.collectives[i].bytes);
-      }
-    }
+    MergeCounts(run, &reply.collectives, &reply.wire_bytes, &reply.duration_us);
   }
   return reply;
+}
+
+void AddCounts(const std::vector<std::optional<Ack>>& acks, OperationReply* reply) {
+  std::vector<CollectiveRecord> collectives;
+  int64_t wire_bytes = 0, duration_us = 0;
+  for (const std::optional<Ack>& ack : acks) MergeCounts(ack->run, &collectives, &wire_bytes, &duration_us);
+  for (CollectiveRecord& record : collectives) {
+    reply->counted.push_back({std::move(record.op), std::move(record.axis), record.bytes});
+  }
+  reply->wire_bytes += wire_bytes;
+  reply->duration_us += duration_us;
 }
 
 }  // namespace tp::server

@@ -1,6 +1,7 @@
 // The answer of a run from its ranks' answers. Pure.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,5 +18,9 @@ absl::StatusOr<std::vector<AnswerOutput>> AnswerOutputs(const ForwardProgram& pr
 // ranks, index by index. INTERNAL in the reply's status where ranks answer what the program has not.
 ForwardReply MakeForwardReply(const ForwardProgram& program, const Bindings& bindings,
                               const std::vector<const Ack*>& acks, const std::vector<uint64_t>& transfers);
+
+// The counts of a transform or transfer, all acks OK, added to `reply`'s: steps are the maximum over ranks, index by
+// index; bytes of the transport are the busiest rank's.
+void AddCounts(const std::vector<std::optional<Ack>>& acks, OperationReply* reply);
 
 }  // namespace tp::server

@@ -34,6 +34,7 @@ struct CoreOptions {
   int max_sequences = 64;                  // of a model, that decode at once
   int prefill_tokens = 256;                // of all pieces of one Decode together
   int64_t cache_bytes = int64_t{1} << 30;  // largest cache of a model on a worker; at most 16 sequences
+  int64_t max_file_bytes = 5'000'000'000;  // of tensors in one file of a save
 };
 
 struct WorkerDescription {
@@ -59,6 +60,34 @@ struct MeshState {
   uint64_t epoch = 1;
   std::vector<std::string> workers;  // by rank
   bool broken = false;
+  bool link = false;  // over the workers of two others, for what moves between them
+};
+
+enum class NamedMeshPhase { kConnecting, kReady, kBroken };
+
+// A mesh that a client made.
+struct NamedMesh {
+  std::string name;
+  uint64_t mesh_id = 0;
+  NamedMeshPhase phase = NamedMeshPhase::kConnecting;
+  absl::Status error;     // why it is broken
+  bool deleting = false;  // its workers leave it
+};
+
+enum class TensorPhase { kCreating, kReady, kLost };
+
+// A named tensor.
+struct TensorState {
+  std::string name, mesh;  // mesh: its name
+  uint64_t mesh_id = 0;
+  Mesh axes;
+  DType dtype = DType::kF32;
+  Shape shape;
+  Placements placements;
+  uint64_t tensor_id = 0;
+  TensorPhase phase = TensorPhase::kCreating;
+  absl::Status error;   // why it is lost
+  bool moving = false;  // an operation changes it in place
 };
 
 enum class ModelPhase { kCreated, kLoading, kReady, kFailed, kDeleting };

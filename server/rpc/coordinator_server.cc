@@ -55,7 +55,9 @@ class CoordinatorServer::Impl {
   Impl(const CoordinatorServerOptions& options, CoreOptions core, std::unique_ptr<Store> store, const Clock* clock)
       : loop_(core, clock),
         store_(std::move(store), &loop_),
-        dispatcher_({core.term, kHeartbeat * options.time_scale, core.lease * options.time_scale}, &store_),
+        dispatcher_(
+            {core.term, kHeartbeat * options.time_scale, core.lease * options.time_scale, options.check_collectives},
+            &store_),
         pool_(2),
         context_{&loop_,          &dispatcher_, &pool_,  clock, {options.max_submission_bytes, options.max_input_bytes},
                  options.version, clock->Now(), &relays_},

@@ -20,6 +20,7 @@ struct CoordinatorServerOptions {
   int64_t max_input_bytes = int64_t{256} << 20;
   int64_t cache_bytes = int64_t{1} << 30;  // largest cache of a model on a worker
   int max_queued_requests = 1024;
+  bool check_collectives = false;  // ranks agree on every collective call, not once a step only
 };
 
 class CoordinatorServer {

@@ -109,6 +109,8 @@ grpc::ServerUnaryReactor* CoordinatorService::GetStatus(grpc::CallbackServerCont
     response->set_models_ready(ready);
     response->set_models(static_cast<int32_t>(core.models().size()));
     response->set_requests(core.running_calls());
+    response->set_meshes(static_cast<int32_t>(core.named_meshes().size()));
+    response->set_tensors(static_cast<int32_t>(core.tensors().size()));
     response->set_uptime_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(context_.clock->Now() - context_.started)));
     reactor->Finish(grpc::Status::OK);
   });

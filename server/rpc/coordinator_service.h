@@ -1,5 +1,6 @@
-// CoordinatorService: what clients call. Queries and deletes are here; the streams have a file each (submit_call.cc,
-// forward_call.cc, generate_call.cc, watch_call.cc). Example: builder.RegisterService(&service);
+// CoordinatorService: what clients call. Queries and deletes of models are in coordinator_service.cc, unary calls about
+// named meshes and tensors in tensor_calls.cc; the streams have a file each (submit_call.cc, forward_call.cc,
+// generate_call.cc, watch_call.cc, put_call.cc, get_call.cc). Example: builder.RegisterService(&service);
 #pragma once
 
 #include "server/rpc/services.h"
@@ -26,6 +27,32 @@ class CoordinatorService : public v1::CoordinatorService::CallbackService {
       grpc::CallbackServerContext* context) override;
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
                                                            const v1::GenerateRequest* request) override;
+  grpc::ServerUnaryReactor* CreateMesh(grpc::CallbackServerContext* context, const v1::CreateMeshRequest* request,
+                                       v1::CreateMeshResponse* response) override;
+  grpc::ServerUnaryReactor* ListMeshes(grpc::CallbackServerContext* context, const v1::ListMeshesRequest* request,
+                                       v1::ListMeshesResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteMesh(grpc::CallbackServerContext* context, const v1::DeleteMeshRequest* request,
+                                       v1::DeleteMeshResponse* response) override;
+  grpc::ServerReadReactor<v1::PutTensorRequest>* PutTensor(grpc::CallbackServerContext* context,
+                                                           v1::PutTensorResponse* response) override;
+  grpc::ServerUnaryReactor* CreateTensor(grpc::CallbackServerContext* context, const v1::CreateTensorRequest* request,
+                                         v1::CreateTensorResponse* response) override;
+  grpc::ServerUnaryReactor* RedistributeTensor(grpc::CallbackServerContext* context,
+                                               const v1::RedistributeTensorRequest* request,
+                                               v1::RedistributeTensorResponse* response) override;
+  grpc::ServerWriteReactor<v1::GetTensorResponse>* GetTensor(grpc::CallbackServerContext* context,
+                                                             const v1::GetTensorRequest* request) override;
+  grpc::ServerUnaryReactor* DescribeTensor(grpc::CallbackServerContext* context,
+                                           const v1::DescribeTensorRequest* request,
+                                           v1::DescribeTensorResponse* response) override;
+  grpc::ServerUnaryReactor* ListTensors(grpc::CallbackServerContext* context, const v1::ListTensorsRequest* request,
+                                        v1::ListTensorsResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteTensor(grpc::CallbackServerContext* context, const v1::DeleteTensorRequest* request,
+                                         v1::DeleteTensorResponse* response) override;
+  grpc::ServerUnaryReactor* SaveTensors(grpc::CallbackServerContext* context, const v1::SaveTensorsRequest* request,
+                                        v1::SaveTensorsResponse* response) override;
+  grpc::ServerUnaryReactor* LoadTensors(grpc::CallbackServerContext* context, const v1::LoadTensorsRequest* request,
+                                        v1::LoadTensorsResponse* response) override;
   grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context, const v1::ListWorkersRequest* request,
                                         v1::ListWorkersResponse* response) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest* request,

@@ -1,5 +1,6 @@
-// One transfer between coordinator and worker. A download is written chunk by chunk, the next one when the last has
-// gone out; an upload is read only when a chunk is asked for.
+// One transfer between coordinator and worker. What was offered is written chunk by chunk, the next one when the last
+// has gone out; a tensor is written by its call; an upload is read only when a chunk is asked for.
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -14,8 +15,11 @@ namespace {
 using DataQueue = WriteQueue<v1::DataResponse>;
 using DataReactorBase = grpc::ServerBidiReactor<v1::DataRequest, v1::DataResponse>;
 
-// Lives on while a call holds it as an UploadStream; the stream itself ends with `queue_`.
-class DataReactor : public DataReactorBase, public UploadStream, public std::enable_shared_from_this<DataReactor> {
+// Lives on while a call holds it as an UploadStream or DownloadStream; the stream itself ends with `queue_`.
+class DataReactor : public DataReactorBase,
+                    public UploadStream,
+                    public DownloadStream,
+                    public std::enable_shared_from_this<DataReactor> {
  public:
   explicit DataReactor(const ServiceContext& context)
       : context_(context),
@@ -53,9 +57,10 @@ class DataReactor : public DataReactorBase, public UploadStream, public std::ena
   void OnWriteDone(bool ok) override { queue_->OnWriteDone(ok); }
 
   void OnCancel() override {
-    if (upload_) {
-      context_.loop->Run([dispatcher = context_.dispatcher, id = transfer_id_, self = shared_from_this()](const Core&) {
-        dispatcher->transfers().Forget(id, self.get());
+    if (begun_) {
+      context_.loop->Run([dispatcher = context_.dispatcher, self = shared_from_this()](const Core&) {
+        dispatcher->transfers().uploads().Forget(self->transfer_id_, self.get());
+        dispatcher->transfers().downloads().Forget(self->transfer_id_, self.get());
       });
     }
     queue_->Abort(absl::CancelledError("the worker's connection broke"));
@@ -77,7 +82,21 @@ class DataReactor : public DataReactorBase, public UploadStream, public std::ena
     on_chunk(absl::UnavailableError("the worker's transfer has ended"));
   }
 
-  void Stop(const absl::Status& status) override { queue_->Abort(status); }
+  // --- DownloadStream
+  void WriteChunk(v1::Chunk chunk, std::function<void(bool ok)> written) override {
+    v1::DataResponse response;
+    *response.mutable_chunk() = std::move(chunk);
+    queue_->Push(std::move(response), std::move(written));
+  }
+
+  // --- Both
+  void Stop(const absl::Status& status) override {
+    if (status.ok() && !upload_) {
+      queue_->Close(status);
+    } else {
+      queue_->Abort(status);
+    }
+  }
 
  private:
   void FinishStream(const absl::Status& status) {
@@ -91,11 +110,17 @@ class DataReactor : public DataReactorBase, public UploadStream, public std::ena
   void Begin(const v1::DataHello& hello) {
     upload_ = hello.upload();
     transfer_id_ = hello.transfer_id();
+    begun_ = true;
     context_.loop->Run(
         [dispatcher = context_.dispatcher, self = shared_from_this(), worker = hello.worker_id()](const Core&) {
           Transfers& transfers = dispatcher->transfers();
           if (self->upload_) {
-            absl::Status status = transfers.Arrived(self->transfer_id_, worker, self);
+            absl::Status status = transfers.uploads().Arrived(self->transfer_id_, worker, self);
+            if (!status.ok()) self->queue_->Close(status);
+            return;
+          }
+          if (transfers.downloads().Expects(self->transfer_id_, worker)) {
+            absl::Status status = transfers.downloads().Arrived(self->transfer_id_, worker, self);
             if (!status.ok()) self->queue_->Close(status);
             return;
           }
@@ -128,6 +153,7 @@ class DataReactor : public DataReactorBase, public UploadStream, public std::ena
   bool hello_ = false;
   bool upload_ = false;
   uint64_t transfer_id_ = 0;
+  std::atomic<bool> begun_{false};  // what the hello says is known
   absl::Mutex mutex_;
   OnChunk on_chunk_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -134,7 +134,77 @@ v1::WorkerDescription DescribeWorker(const WorkerState& worker, const Core& core
       proto.add_ranks(static_cast<int32_t>(rank));
     }
   }
+  for (const auto& [name, mesh] : core.named_meshes()) {
+    const std::vector<std::string>& workers = core.meshes().at(mesh.mesh_id).workers;
+    for (size_t rank = 0; rank < workers.size(); ++rank) {
+      if (workers[rank] != worker.description.id) continue;
+      proto.add_meshes(name);
+      proto.add_mesh_ranks(static_cast<int32_t>(rank));
+    }
+  }
   return proto;
+}
+
+v1::MeshDescription DescriptionOf(const NamedMesh& mesh, const Core& core) {
+  const MeshState& state = core.meshes().at(mesh.mesh_id);
+  v1::MeshDescription proto;
+  proto.set_name(mesh.name);
+  MeshToProto(state.mesh.axes(), proto.mutable_mesh());
+  for (const std::string& worker : state.workers) proto.add_workers(worker);
+  switch (mesh.phase) {
+    case NamedMeshPhase::kConnecting:
+      proto.set_state(v1::MESH_STATE_CONNECTING);
+      break;
+    case NamedMeshPhase::kReady:
+      proto.set_state(v1::MESH_STATE_READY);
+      break;
+    case NamedMeshPhase::kBroken:
+      proto.set_state(v1::MESH_STATE_BROKEN);
+      break;
+  }
+  proto.set_epoch(state.epoch);
+  proto.set_error(CutStatusText(std::string(mesh.error.message())));
+  for (const auto& [name, tensor] : core.tensors()) {
+    if (tensor.mesh_id == mesh.mesh_id) proto.add_tensors(name);
+  }
+  return proto;
+}
+
+v1::TensorDescription DescriptionOf(const TensorState& tensor) {
+  v1::TensorDescription proto;
+  proto.set_name(tensor.name);
+  proto.set_mesh(tensor.mesh);
+  proto.set_dtype(DTypeToProto(tensor.dtype));
+  ShapeToProto(tensor.shape, proto.mutable_shape());
+  PlacementsToProto(tensor.placements, proto.mutable_placements());
+  switch (tensor.phase) {
+    case TensorPhase::kCreating:
+      proto.set_state(v1::TENSOR_STATE_CREATING);
+      break;
+    case TensorPhase::kReady:
+      proto.set_state(v1::TENSOR_STATE_READY);
+      break;
+    case TensorPhase::kLost:
+      proto.set_state(v1::TENSOR_STATE_LOST);
+      break;
+  }
+  proto.set_error(CutStatusText(std::string(tensor.error.message())));
+  MeshToProto(tensor.axes.axes(), proto.mutable_axes());
+  return proto;
+}
+
+void DescribeShards(const TensorState& tensor, const Core& core, v1::DescribeTensorResponse* response) {
+  const auto mesh = core.meshes().find(tensor.mesh_id);
+  for (int rank = 0; rank < tensor.axes.rank_count(); ++rank) {
+    const Coordinate coordinate = tensor.axes.CoordinateOf(rank);
+    const Shape shape = LocalShape(tensor.shape, tensor.placements, tensor.axes, coordinate);
+    v1::TensorShard* shard = response->add_shards();
+    shard->set_rank(rank);
+    if (mesh != core.meshes().end()) shard->set_worker(mesh->second.workers[rank]);
+    ShapeToProto(LocalOffset(tensor.shape, tensor.placements, tensor.axes, coordinate), shard->mutable_offset());
+    ShapeToProto(shape, shard->mutable_shape());
+    shard->set_size_bytes(static_cast<uint64_t>(ElementCount(shape) * ItemSize(tensor.dtype)));
+  }
 }
 
 }  // namespace tp::server

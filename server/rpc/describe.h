@@ -13,6 +13,10 @@ v1::ModelSummary Summary(const ModelState& model);
 v1::ModelSummary DryRunSummary(const Submission& submission, const CompiledModel& compiled);
 // Everything but the summary and the submission. Takes long for large models.
 void Describe(const ModelState& model, v1::GetModelResponse* response);
+v1::MeshDescription DescriptionOf(const NamedMesh& mesh, const Core& core);
+v1::TensorDescription DescriptionOf(const TensorState& tensor);
+// The blocks of all ranks.
+void DescribeShards(const TensorState& tensor, const Core& core, v1::DescribeTensorResponse* response);
 v1::WorkerDescription DescribeWorker(const WorkerState& worker, const Core& core);
 
 }  // namespace tp::server

@@ -44,6 +44,7 @@ void Dispatcher::On(const SendWelcome& action, const Core& core) {
   response.mutable_welcome()->set_term(action.term);
   response.mutable_welcome()->set_heartbeat_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.heartbeat)));
   response.mutable_welcome()->set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.lease)));
+  response.mutable_welcome()->set_check_collectives(options_.check_collectives);
   workers_.SendToSession(action.worker, std::move(response));
   Log(LogLevel::kInfo, absl::StrCat("worker ", action.worker, " joined: ", it->second.description.device));
 }
@@ -56,7 +57,7 @@ void Dispatcher::On(const RefuseJoin& action, const Core&) {
 
 void Dispatcher::On(const SendCommand& action, const Core&) {
   if (const auto* run = std::get_if<Run>(&action.command.kind); run != nullptr && run->transfer_id != 0) {
-    transfers_.Expect(run->transfer_id, action.worker);
+    transfers_.uploads().Expect(run->transfer_id, action.worker);
   }
   v1::CommandsResponse response;
   CommandToProto(action.command, response.mutable_command());
@@ -64,6 +65,16 @@ void Dispatcher::On(const SendCommand& action, const Core&) {
 }
 
 void Dispatcher::On(const SendStage& action, const Core&) {
+  if (const auto* send = std::get_if<StageSend>(&action.stage.kind)) {
+    transfers_.uploads().Expect(send->transfer_id, action.worker);
+  }
+  if (const auto* tensors = std::get_if<StageTensors>(&action.stage.kind)) {
+    for (const NewTensor& tensor : tensors->tensors) {
+      if (tensor.origin == NewTensor::Origin::kTransfer) {
+        transfers_.downloads().Expect(tensor.transfer_id, action.worker);
+      }
+    }
+  }
   v1::CommandsResponse response;
   StageToProto(action.stage, response.mutable_stage());
   workers_.SendToCommands(action.worker, std::move(response));
@@ -131,6 +142,14 @@ void Dispatcher::On(ForwardReply& action, const Core&) {
 
 void Dispatcher::On(const GenerateProgress& action, const Core&) {
   if (auto sink = Call(action.call, action.done || !action.status.ok())) sink->OnGenerate(action);
+}
+
+void Dispatcher::On(PutStarted& action, const Core&) {
+  if (auto sink = Call(action.call, false)) sink->OnPutStarted(std::move(action));
+}
+
+void Dispatcher::On(const OperationReply& action, const Core& core) {
+  if (auto sink = Call(action.call, true)) sink->OnOperation(action, core);
 }
 
 void Dispatcher::On(const ModelChanged& action, const Core& core) {

@@ -24,6 +24,8 @@ class CallSink {
   virtual void OnDelete(const DeleteReply&) {}
   virtual void OnForward(ForwardReply) {}
   virtual void OnGenerate(const GenerateProgress&) {}
+  virtual void OnPutStarted(PutStarted) {}
+  virtual void OnOperation(const OperationReply&, const Core&) {}
 };
 
 class Watcher {
@@ -38,6 +40,7 @@ class Watcher {
 struct DispatcherOptions {
   uint64_t term = 1;
   absl::Duration heartbeat, lease;
+  bool check_collectives = false;
 };
 
 class Dispatcher : public ActionSink {
@@ -78,6 +81,8 @@ class Dispatcher : public ActionSink {
   void On(const DeleteReply& action, const Core& core);
   void On(ForwardReply& action, const Core& core);
   void On(const GenerateProgress& action, const Core& core);
+  void On(PutStarted& action, const Core& core);
+  void On(const OperationReply& action, const Core& core);
   void On(const ModelChanged& action, const Core& core);
   void On(const DrainFinished& action, const Core& core);
   // The sink of a call, taken out where the answer is its last one.

@@ -1,6 +1,4 @@
-// Forward: a header and chunks of inputs up; the core runs it; then a header, chunks and a summary down. Blocks that
-// workers stream are relayed chunk by chunk: the next one is asked for when the last has gone out to the client.
-#include <map>
+// Forward: a header and chunks of inputs up; the core runs it; then a header, chunks and a summary down.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -12,6 +10,7 @@
 #include "common/rpc/chunk.h"
 #include "common/rpc/status.h"
 #include "server/rpc/coordinator_service.h"
+#include "server/rpc/stream_relay.h"
 
 namespace tp::server {
 namespace {
@@ -85,25 +84,13 @@ class ForwardCall : public grpc::ServerBidiReactor<v1::ForwardRequest, v1::Forwa
     }
     first.mutable_header();
     queue_->Push(std::move(first));
-    std::map<uint64_t, Relay> relays;
     for (size_t i = 0; i < reply.blocks.size(); ++i) {
       const AnswerBlock& block = reply.blocks[i];
-      const uint32_t index = static_cast<uint32_t>(i);
-      if (block.transfer_id != 0) {
-        Relay& relay = relays[block.transfer_id];
-        relay.transfer_id = block.transfer_id;
-        relay.blocks[block.stream_index] = {index, static_cast<uint64_t>(block.size_bytes), 0};
-        relay.missing += static_cast<uint64_t>(block.size_bytes);
-        continue;
-      }
-      for (uint64_t offset = 0; offset < block.data.size(); offset += kChunkBytes) {
+      for (uint64_t offset = 0; block.transfer_id == 0 && offset < block.data.size(); offset += kChunkBytes) {
         v1::ForwardResponse response;
-        *response.mutable_chunk() = MakeChunk(index, block.data, offset);
+        *response.mutable_chunk() = MakeChunk(static_cast<uint32_t>(i), block.data, offset);
         queue_->Push(std::move(response));
       }
-    }
-    for (auto& [id, relay] : relays) {
-      if (relay.missing > 0) relays_.push_back(std::move(relay));
     }
     for (const CollectiveRecord& record : reply.collectives) {
       v1::CollectiveCount* count = summary_.mutable_summary()->add_collectives();
@@ -114,22 +101,28 @@ class ForwardCall : public grpc::ServerBidiReactor<v1::ForwardRequest, v1::Forwa
     }
     summary_.mutable_summary()->set_wire_bytes(static_cast<uint64_t>(reply.wire_bytes));
     summary_.mutable_summary()->set_duration_us(static_cast<uint64_t>(reply.duration_us));
-    NextRelay(0);
+    const auto self = shared_from_this();
+    auto relay = std::make_shared<StreamRelay>(
+        context_, reply.blocks,
+        [self](v1::Chunk chunk, std::function<void(bool)> written) {
+          v1::ForwardResponse response;
+          *response.mutable_chunk() = std::move(chunk);
+          self->queue_->Push(std::move(response), std::move(written));
+        },
+        [self](const absl::Status& status) {
+          if (status.ok()) {
+            self->queue_->Push(std::move(self->summary_));
+            self->queue_->Close(absl::OkStatus());
+          } else {
+            self->queue_->Abort(status);
+            self->Leave();
+          }
+        });
+    relay_ = relay;
+    relay->Start();
   }
 
  private:
-  struct RelayBlock {
-    uint32_t index = 0;  // in the answer's header
-    uint64_t size = 0, done = 0;
-  };
-  // The streamed blocks of one worker.
-  struct Relay {
-    uint64_t transfer_id = 0;
-    std::map<uint32_t, RelayBlock> blocks;  // by index in the stream
-    uint64_t missing = 0;                   // bytes
-    std::shared_ptr<UploadStream> stream;
-  };
-
   absl::Status Handle() {
     if (bytes_ != nullptr) {
       if (request_.kind_case() != v1::ForwardRequest::kChunk) {
@@ -191,74 +184,9 @@ class ForwardCall : public grpc::ServerBidiReactor<v1::ForwardRequest, v1::Forwa
   void Leave() {
     context_.loop->Run([self = shared_from_this()](const Core&) {
       self->context_.dispatcher->RemoveCall(self->id_);
-      // Streams that are not claimed yet; those that are end with their next chunk.
-      for (const Relay& relay : self->relays_) self->context_.dispatcher->transfers().Cancel(relay.transfer_id);
+      if (auto relay = self->relay_.lock()) relay->Cancel();
     });
     context_.loop->Post(CallCancelled{id_});
-  }
-
-  // Relays one worker's stream after the other. On any thread; `relays_` does not change any more.
-  void NextRelay(size_t index) {
-    if (index == relays_.size()) {
-      queue_->Push(std::move(summary_));
-      queue_->Close(absl::OkStatus());
-      return;
-    }
-    context_.loop->Run([self = shared_from_this(), index](const Core&) {
-      Transfers& transfers = self->context_.dispatcher->transfers();
-      if (self->queue_->closed()) return;
-      transfers.Claim(self->relays_[index].transfer_id,
-                      [self, index](absl::StatusOr<std::shared_ptr<UploadStream>> stream) {
-                        if (!stream.ok()) {
-                          self->Fail(stream.status());
-                          return;
-                        }
-                        self->relays_[index].stream = *std::move(stream);
-                        self->Pump(index);
-                      });
-    });
-  }
-
-  void Pump(size_t index) {
-    relays_[index].stream->ReadChunk([self = shared_from_this(), index](absl::StatusOr<v1::Chunk> chunk) {
-      absl::Status status = chunk.ok() ? self->Pass(index, &*chunk) : chunk.status();
-      if (!status.ok()) self->Fail(status, index);
-    });
-  }
-
-  absl::Status Pass(size_t index, v1::Chunk* chunk) {
-    Relay& relay = relays_[index];
-    TP_RETURN_IF_ERROR(CheckChunk(*chunk));
-    auto block = relay.blocks.find(chunk->index());
-    if (block == relay.blocks.end() || chunk->offset() != block->second.done || chunk->data().empty() ||
-        chunk->data().size() > block->second.size - block->second.done) {
-      return absl::InternalError(absl::StrCat("a worker's chunk of block ", chunk->index(), " at offset ",
-                                              chunk->offset(), " does not fit its result"));
-    }
-    block->second.done += chunk->data().size();
-    relay.missing -= chunk->data().size();
-    v1::ForwardResponse response;
-    *response.mutable_chunk() = std::move(*chunk);
-    response.mutable_chunk()->set_index(block->second.index);
-    const bool last = relay.missing == 0;
-    queue_->Push(std::move(response), [self = shared_from_this(), index, last](bool ok) {
-      if (!ok) {
-        self->relays_[index].stream->Stop(absl::CancelledError("the client has gone"));
-      } else if (last) {
-        self->relays_[index].stream->Stop(absl::OkStatus());
-        self->NextRelay(index + 1);
-      } else {
-        self->Pump(index);
-      }
-    });
-    return absl::OkStatus();
-  }
-
-  void Fail(const absl::Status& status) { queue_->Abort(status); }
-  void Fail(const absl::Status& status, size_t index) {
-    relays_[index].stream->Stop(status);
-    queue_->Abort(status);
-    Leave();
   }
 
   struct Input {
@@ -275,7 +203,7 @@ class ForwardCall : public grpc::ServerBidiReactor<v1::ForwardRequest, v1::Forwa
   std::vector<Input> inputs_;
   std::unique_ptr<ChunkAssembler> bytes_;
   bool posted_ = false;
-  std::vector<Relay> relays_;
+  std::weak_ptr<StreamRelay> relay_;  // of the core's thread
   v1::ForwardResponse summary_;
 };
 

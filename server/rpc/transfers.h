@@ -1,7 +1,8 @@
-// Transfers: bytes between coordinator and workers over data streams. Inputs that workers fetch are offered; results
-// that they send are claimed by the client's call, and read only then, chunk by chunk. An upload that comes before its
-// claim is held unread, so that nothing piles up here. Example:
-//   transfers.Claim(id, [](absl::StatusOr<std::shared_ptr<UploadStream>> stream) { ... });
+// Transfers: bytes between coordinator and workers over data streams. Small inputs that workers fetch are offered
+// whole; tensors are written by the client's call, piece by piece, over a stream that it claims (downloads). Results
+// are read by the client's call over a stream that it claims (uploads). A stream that comes before its claim waits,
+// unread, so that nothing piles up here. Example:
+//   transfers.uploads().Claim(id, [](absl::StatusOr<std::shared_ptr<UploadStream>> stream) { ... });
 // Owned by the core's thread.
 #pragma once
 
@@ -9,15 +10,15 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/rpc/rendezvous.h"
 #include "tp/v1/tensor.pb.h"
 
 namespace tp::server {
 
-// A data stream whose chunks are asked for one by one.
+// A data stream from a worker, whose chunks are asked for one by one. Thread-safe.
 class UploadStream {
  public:
   using OnChunk = std::function<void(absl::StatusOr<v1::Chunk>)>;
@@ -28,25 +29,26 @@ class UploadStream {
   virtual void Stop(const absl::Status& status) = 0;
 };
 
+// A data stream to a worker. Thread-safe.
+class DownloadStream {
+ public:
+  virtual ~DownloadStream() = default;
+  // `written` is called once, from any thread: with false where the worker has gone.
+  virtual void WriteChunk(v1::Chunk chunk, std::function<void(bool ok)> written) = 0;
+  // Ends the stream; OK, after all chunks, where these were all.
+  virtual void Stop(const absl::Status& status) = 0;
+};
+
 class Transfers {
  public:
-  using OnUpload = std::function<void(absl::StatusOr<std::shared_ptr<UploadStream>>)>;
-
-  // --- Downloads.
   void Offer(uint64_t id, const std::string& worker, std::shared_ptr<const std::string> bytes);
   // NOT_FOUND for an id that is not offered to `worker` (any more).
   absl::StatusOr<std::shared_ptr<const std::string>> Find(uint64_t id, const std::string& worker) const;
 
-  // --- Uploads.
-  // A command that may make `worker` send a result as `id` was sent.
-  void Expect(uint64_t id, const std::string& worker);
-  // A worker's stream has come. NOT_FOUND where nobody expects it (any more).
-  absl::Status Arrived(uint64_t id, const std::string& worker, std::shared_ptr<UploadStream> stream);
-  // The stream broke before it was claimed.
-  void Forget(uint64_t id, const UploadStream* stream);
-  // `on_upload` is called once: at once or when the stream comes. UNAVAILABLE where the worker is lost before.
-  void Claim(uint64_t id, OnUpload on_upload);
+  Rendezvous<UploadStream>& uploads() { return uploads_; }
+  Rendezvous<DownloadStream>& downloads() { return downloads_; }
 
+  // Of any kind.
   void Cancel(uint64_t id);
   void LoseWorker(const std::string& worker);
 
@@ -56,9 +58,8 @@ class Transfers {
     std::shared_ptr<const std::string> bytes;
   };
   std::map<uint64_t, Download> offers_;
-  std::map<uint64_t, std::string> expected_;  // id -> worker
-  std::map<uint64_t, std::shared_ptr<UploadStream>> uploads_;
-  std::map<uint64_t, OnUpload> claims_;
+  Rendezvous<UploadStream> uploads_;
+  Rendezvous<DownloadStream> downloads_;
 };
 
 }  // namespace tp::server

@@ -9,7 +9,8 @@ absl::Duration ProgressLimit(const ProgressLimits& limits, absl::Duration usual,
   return std::max(floor, 20 * usual) * limits.time_scale;
 }
 
-Numbers Order::Append(const std::vector<WorkerStream*>& streams, CommandClass command_class, absl::Time now) {
+Numbers Order::Append(const std::vector<WorkerStream*>& streams, CommandClass command_class, absl::Time now,
+                      absl::Duration allowance) {
   Numbers numbers;
   numbers.order = ++last_;
   for (WorkerStream* stream : streams) {
@@ -17,7 +18,7 @@ Numbers Order::Append(const std::vector<WorkerStream*>& streams, CommandClass co
     command.sequence = stream->next_sequence++;
     command.order = numbers.order;
     command.sent = now;
-    command.limit = ProgressLimit(limits_, stream->usual, command_class != CommandClass::kWork);
+    command.limit = ProgressLimit(limits_, stream->usual, command_class != CommandClass::kWork) + allowance;
     command.timed = command_class == CommandClass::kWork;
     if (stream->pending.empty()) stream->head_since = stream->moved_since = now;
     numbers.sequences.push_back(command.sequence);

@@ -51,7 +51,9 @@ struct Numbers {
 class Order {
  public:
   explicit Order(ProgressLimits limits) : limits_(limits) {}
-  Numbers Append(const std::vector<WorkerStream*>& streams, CommandClass command_class, absl::Time now);
+  // `allowance`: time beside the usual limit, for a command that moves much.
+  Numbers Append(const std::vector<WorkerStream*>& streams, CommandClass command_class, absl::Time now,
+                 absl::Duration allowance = absl::ZeroDuration());
 
  private:
   ProgressLimits limits_;

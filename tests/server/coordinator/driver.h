@@ -139,6 +139,8 @@ class Driver {
   }
   void FinishStage(const std::string& worker, const Stage& stage, absl::Status status = absl::OkStatus()) {
     StageResult result;
+    if (std::holds_alternative<StageInspect>(stage.kind)) result.found = found_tensors;
+    if (std::holds_alternative<StageTensors>(stage.kind)) result.bytes_read = 10;
     result.stage_id = stage.stage_id;
     result.status = std::move(status);
     if (std::holds_alternative<StageListen>(stage.kind)) result.address = "at " + worker;
@@ -181,6 +183,83 @@ class Driver {
     AckAll();
     ASSERT_EQ(Phase(name), "READY");
   }
+  // --- Named meshes and tensors.
+  RequestHead Head(CallId call, const std::string& request_id = "") { return {call, request_id, "digest"}; }
+  void MakeMesh(const std::string& name, const std::string& axes, std::vector<std::string> workers = {}) {
+    CreateMeshRequested request;
+    request.head = Head(++calls);
+    request.name = name;
+    request.mesh = *Mesh::Parse(axes);
+    request.workers = std::move(workers);
+    Do(request);
+    FinishStages();
+    AckAll();
+    ASSERT_EQ(MeshPhase(name), "READY");
+  }
+  std::string MeshPhase(const std::string& name) {
+    const auto it = core.named_meshes().find(name);
+    if (it == core.named_meshes().end()) return "absent";
+    if (it->second.phase == NamedMeshPhase::kConnecting) return "CONNECTING";
+    return it->second.phase == NamedMeshPhase::kReady ? "READY" : "BROKEN";
+  }
+  std::string TensorPhaseOf(const std::string& name) {
+    const auto it = core.tensors().find(name);
+    if (it == core.tensors().end()) return "absent";
+    if (it->second.phase == TensorPhase::kCreating) return "CREATING";
+    return it->second.phase == TensorPhase::kReady ? "READY" : "LOST";
+  }
+  CreateTensorRequested Creation(CallId call, const std::string& name, const std::string& mesh, Shape shape,
+                                 NamedPlacements placements) {
+    CreateTensorRequested request;
+    request.head = Head(call);
+    request.name = name;
+    request.mesh = mesh;
+    request.shape = std::move(shape);
+    request.placements = std::move(placements);
+    return request;
+  }
+  // A READY F32 tensor.
+  void MakeTensor(const std::string& name, const std::string& mesh, Shape shape, NamedPlacements placements) {
+    Do(Creation(++calls, name, mesh, std::move(shape), std::move(placements)));
+    FinishStages();
+    AckAll();
+    ASSERT_EQ(TensorPhaseOf(name), "READY");
+  }
+  // A READY F32 tensor of local blocks of the layout's shapes, as P needs.
+  void MakeLocalTensor(const std::string& name, const std::string& mesh, Shape shape, NamedPlacements placements,
+                       std::vector<Shape> locals) {
+    PutTensorRequested request;
+    request.head = Head(++calls);
+    request.name = name;
+    request.mesh = mesh;
+    request.shape = std::move(shape);
+    request.placements = std::move(placements);
+    for (size_t i = 0; i < locals.size(); ++i) request.locals.push_back({static_cast<int>(i), locals[i]});
+    Do(request);
+    Do(PutSent{calls});
+    FinishStages();
+    AckAll();
+    ASSERT_EQ(TensorPhaseOf(name), "READY");
+  }
+  // The newest command of a kind that a worker was sent; nullptr where there is none.
+  template <typename Kind>
+  const Kind* LastCommand(const std::string& worker) {
+    for (auto it = history[worker].rbegin(); it != history[worker].rend(); ++it) {
+      if (const auto* kind = std::get_if<Kind>(&it->kind)) return kind;
+    }
+    return nullptr;
+  }
+  // Stages of a kind that wait for their result, with their workers.
+  template <typename Kind>
+  std::vector<std::pair<std::string, Kind>> Waiting() {
+    std::vector<std::pair<std::string, Kind>> waiting;
+    for (const auto& [worker, stage] : stages) {
+      if (const auto* kind = std::get_if<Kind>(&stage.kind)) waiting.emplace_back(worker, *kind);
+    }
+    return waiting;
+  }
+  int64_t Reserved(const std::string& worker) { return core.reserved_bytes(worker); }
+
   std::string Phase(const std::string& name) {
     const auto it = core.models().find(name);
     return it == core.models().end() ? "absent" : std::string(ModelPhaseName(it->second.phase));
@@ -220,6 +299,8 @@ class Driver {
   Core core;
   absl::Time now = absl::FromUnixSeconds(1000);
   int joins = 0;
+  CallId calls = 10000;                    // of the helpers above
+  std::vector<FoundTensor> found_tensors;  // answer to an inspect
   std::map<std::string, std::string> incarnations;
   std::map<std::string, std::deque<Command>> commands;
   std::map<std::string, std::vector<Command>> history;

@@ -174,6 +174,33 @@ TEST(CoreWorkersTest, LostWorkerIsTheCauseWhereItsPeerReportedFirst) {
   EXPECT_THAT(Text(ReplyTo<ForwardReply>(d, 1).status), HasSubstr("rank 1 (worker b) was lost: its stream broke"));
 }
 
+// A worker that dies right after its answer: all have answered, and only its peer knows that something is wrong.
+TEST(CoreWorkersTest, LostWorkerIsTheCauseWhereItHadAnsweredBefore) {
+  Driver d;
+  d.Join("a");
+  d.Join("b");
+  d.Deploy("m", 2);
+  d.Forward(1, "m");
+  d.AckOne("b");
+  d.AckOne("a",
+           [](const std::string&, const Command&, Ack* ack) { ack->status = absl::UnavailableError("1 is gone"); });
+  EXPECT_EQ(Replies<ForwardReply>(d, 1), 0);
+  d.Lose("b", "its stream broke");
+  EXPECT_THAT(Text(ReplyTo<ForwardReply>(d, 1).status), HasSubstr("rank 1 (worker b) was lost: its stream broke"));
+}
+
+TEST(CoreWorkersTest, APeersReportIsTheCauseWhereNobodyIsLost) {
+  Driver d;
+  d.Join("a");
+  d.Join("b");
+  d.Deploy("m", 2);
+  d.Forward(1, "m");
+  d.AckOne("b");
+  d.AckOne("a", [](const std::string&, const Command&, Ack* ack) { ack->status = absl::UnavailableError("no line"); });
+  d.Pass(absl::Seconds(2));
+  EXPECT_EQ(Text(ReplyTo<ForwardReply>(d, 1).status), "UNAVAILABLE: rank 0 (worker a): no line");
+}
+
 TEST(CoreWorkersTest, PeerThatNeverAnswersAnAbortIsNotAwaitedForever) {
   Driver d;
   d.Join("a");

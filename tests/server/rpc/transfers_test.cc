@@ -17,7 +17,7 @@ class FakeUpload : public UploadStream {
 
 struct Claimed {
   std::optional<absl::StatusOr<std::shared_ptr<UploadStream>>> result;
-  Transfers::OnUpload callback() {
+  Rendezvous<UploadStream>::OnStream callback() {
     return [this](absl::StatusOr<std::shared_ptr<UploadStream>> stream) { result = std::move(stream); };
   }
 };
@@ -34,11 +34,11 @@ TEST(Transfers, AnOfferIsForItsWorkerUntilItIsCancelled) {
 TEST(Transfers, AnUploadBeforeItsClaimIsHeldUnread) {
   Transfers transfers;
   auto upload = std::make_shared<FakeUpload>();
-  transfers.Expect(1, "w1");
-  ASSERT_TRUE(transfers.Arrived(1, "w1", upload).ok());
+  transfers.uploads().Expect(1, "w1");
+  ASSERT_TRUE(transfers.uploads().Arrived(1, "w1", upload).ok());
   EXPECT_EQ(upload->reads, 0);
   Claimed claimed;
-  transfers.Claim(1, claimed.callback());
+  transfers.uploads().Claim(1, claimed.callback());
   ASSERT_TRUE(claimed.result.has_value() && claimed.result->ok());
   EXPECT_EQ(**claimed.result, upload);
   EXPECT_FALSE(upload->stopped.has_value());
@@ -46,47 +46,77 @@ TEST(Transfers, AnUploadBeforeItsClaimIsHeldUnread) {
 
 TEST(Transfers, AClaimWaitsForItsUpload) {
   Transfers transfers;
-  transfers.Expect(1, "w1");
+  transfers.uploads().Expect(1, "w1");
   Claimed claimed;
-  transfers.Claim(1, claimed.callback());
+  transfers.uploads().Claim(1, claimed.callback());
   EXPECT_FALSE(claimed.result.has_value());
   auto upload = std::make_shared<FakeUpload>();
-  ASSERT_TRUE(transfers.Arrived(1, "w1", upload).ok());
+  ASSERT_TRUE(transfers.uploads().Arrived(1, "w1", upload).ok());
   ASSERT_TRUE(claimed.result.has_value() && claimed.result->ok());
-  EXPECT_EQ(transfers.Arrived(1, "w1", upload).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(transfers.uploads().Arrived(1, "w1", upload).code(), absl::StatusCode::kNotFound);
 }
 
 TEST(Transfers, UnexpectedUploadsAreRefused) {
   Transfers transfers;
-  transfers.Expect(1, "w1");
+  transfers.uploads().Expect(1, "w1");
   auto upload = std::make_shared<FakeUpload>();
-  EXPECT_EQ(transfers.Arrived(2, "w1", upload).code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(transfers.Arrived(1, "w2", upload).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(transfers.uploads().Arrived(2, "w1", upload).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(transfers.uploads().Arrived(1, "w2", upload).code(), absl::StatusCode::kNotFound);
 }
 
 TEST(Transfers, CancelStopsAnUploadAndRefusesALaterOne) {
   Transfers transfers;
   auto upload = std::make_shared<FakeUpload>();
-  transfers.Expect(1, "w1");
-  ASSERT_TRUE(transfers.Arrived(1, "w1", upload).ok());
+  transfers.uploads().Expect(1, "w1");
+  ASSERT_TRUE(transfers.uploads().Arrived(1, "w1", upload).ok());
   transfers.Cancel(1);
   EXPECT_EQ(upload->stopped->code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(transfers.Arrived(1, "w1", upload).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(transfers.uploads().Arrived(1, "w1", upload).code(), absl::StatusCode::kNotFound);
 }
 
 TEST(Transfers, ALostWorkerFailsTheClaimsOnIt) {
   Transfers transfers;
-  transfers.Expect(1, "w1");
-  transfers.Expect(2, "w2");
+  transfers.uploads().Expect(1, "w1");
+  transfers.uploads().Expect(2, "w2");
   Claimed first, second, late;
-  transfers.Claim(1, first.callback());
-  transfers.Claim(2, second.callback());
+  transfers.uploads().Claim(1, first.callback());
+  transfers.uploads().Claim(2, second.callback());
   transfers.LoseWorker("w1");
   ASSERT_TRUE(first.result.has_value());
   EXPECT_EQ(first.result->status().code(), absl::StatusCode::kUnavailable);
   EXPECT_FALSE(second.result.has_value());
-  transfers.Claim(1, late.callback());
+  transfers.uploads().Claim(1, late.callback());
   EXPECT_EQ(late.result->status().code(), absl::StatusCode::kUnavailable);
+}
+
+class FakeDownload : public DownloadStream {
+ public:
+  void WriteChunk(v1::Chunk, std::function<void(bool)> written) override { written(true); }
+  void Stop(const absl::Status& status) override { stopped = status; }
+  std::optional<absl::Status> stopped;
+};
+
+TEST(Transfers, DownloadsAndUploadsMeetTheirCallsApart) {
+  Transfers transfers;
+  transfers.downloads().Expect(1, "w1");
+  EXPECT_TRUE(transfers.downloads().Expects(1, "w1"));
+  EXPECT_FALSE(transfers.downloads().Expects(1, "w2"));
+  EXPECT_EQ(transfers.uploads().Arrived(1, "w1", std::make_shared<FakeUpload>()).code(), absl::StatusCode::kNotFound);
+  auto download = std::make_shared<FakeDownload>();
+  ASSERT_TRUE(transfers.downloads().Arrived(1, "w1", download).ok());
+  std::shared_ptr<DownloadStream> claimed;
+  transfers.downloads().Claim(1, [&](absl::StatusOr<std::shared_ptr<DownloadStream>> stream) { claimed = *stream; });
+  EXPECT_EQ(claimed, download);
+}
+
+TEST(Transfers, CancelStopsADownloadThatNobodyClaimed) {
+  Transfers transfers;
+  transfers.downloads().Expect(1, "w1");
+  auto download = std::make_shared<FakeDownload>();
+  ASSERT_TRUE(transfers.downloads().Arrived(1, "w1", download).ok());
+  transfers.Cancel(1);
+  EXPECT_EQ(download->stopped->code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(transfers.downloads().Expects(1, "w1"));
 }
 
 }  // namespace
