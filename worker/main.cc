@@ -47,7 +47,8 @@ int main(int argc, char** argv) {
   app.add_option("--server", options.server, "HOST:PORT of the coordinator")->required();
   app.add_option("--id", options.id, "Name in the cluster")->capture_default_str();
   app.add_option("--device", device_name, "cpu or cuda:N")->capture_default_str();
-  app.add_option("--model-root", options.runtime.model_root, "Weights must lie under it; none = no weights from files");
+  app.add_option("--model-root", options.runtime.model_root,
+                 "Files of weights and checkpoints must lie under it; none = no such files");
   app.add_option("--threads", threads, "Threads of the device")->check(CLI::Range(1, 1024))->capture_default_str();
   app.add_option("--collective-host", options.collective_host, "Address where other workers reach this one")
       ->capture_default_str();

@@ -1,6 +1,8 @@
 #include "tests/support/runtime_cluster.h"
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
@@ -34,14 +36,20 @@ void RecordingSink::OnProgress(uint64_t, int64_t done_bytes, int64_t) {
   progress_ = done_bytes;
   wake_.notify_all();
 }
-void RecordingSink::OnResultData(uint64_t transfer_id, std::vector<std::string> blocks) {
+void RecordingSink::OnResultData(uint64_t transfer_id, std::vector<worker::DataBlock> blocks) {
   const std::lock_guard lock(mutex_);
   data_[transfer_id] = std::move(blocks);
   wake_.notify_all();
 }
-void RecordingSink::OnReceiveWanted(uint64_t stage_id, uint64_t, int64_t) {
+void RecordingSink::OnReceiveWanted(uint64_t stage_id, uint64_t transfer_id, int64_t size_bytes) {
   const std::lock_guard lock(mutex_);
   wanted_.push_back(stage_id);
+  sizes_[transfer_id] = size_bytes;
+  wake_.notify_all();
+}
+void RecordingSink::OnTransferDropped(uint64_t transfer_id) {
+  const std::lock_guard lock(mutex_);
+  dropped_.push_back(transfer_id);
 }
 
 Ack RecordingSink::NextAck() {
@@ -59,9 +67,31 @@ StageResult RecordingSink::ResultOf(uint64_t stage_id) {
   return late;
 }
 std::vector<std::string> RecordingSink::DataOf(uint64_t transfer_id) {
+  std::vector<worker::DataBlock> blocks;
+  {
+    std::unique_lock lock(mutex_);
+    if (!WaitFor(lock, [&] { return data_.contains(transfer_id); })) return {};
+    blocks = std::move(data_[transfer_id]);
+  }
+  std::vector<std::string> bytes;
+  for (const worker::DataBlock& block : blocks) {
+    bytes.emplace_back(static_cast<size_t>(block.size), '\0');
+    // In pieces that do not fit rows, as a stream's do not.
+    for (int64_t at = 0; at < block.size; at += 1000) {
+      const absl::Status status = block.read(at, std::min<int64_t>(1000, block.size - at), bytes.back().data() + at);
+      if (!status.ok()) bytes.back() = status.ToString();
+      if (!status.ok()) break;
+    }
+  }
+  return bytes;
+}
+int64_t RecordingSink::WantedSize(uint64_t transfer_id) {
   std::unique_lock lock(mutex_);
-  WaitFor(lock, [&] { return data_.contains(transfer_id); });
-  return data_[transfer_id];
+  return WaitFor(lock, [&] { return sizes_.contains(transfer_id); }) ? sizes_[transfer_id] : -1;
+}
+std::vector<uint64_t> RecordingSink::dropped() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_;
 }
 int64_t RecordingSink::last_progress() const {
   const std::lock_guard lock(mutex_);
@@ -73,6 +103,7 @@ std::vector<uint64_t> RecordingSink::wanted() const {
 }
 
 RuntimeCluster::RuntimeCluster(int ranks, WrapDevice wrap, worker::WorkerRuntimeOptions options) {
+  sequences_.resize(static_cast<size_t>(ranks), 0);
   for (int rank = 0; rank < ranks; ++rank) {
     absl::StatusOr<std::unique_ptr<worker::Device>> device = worker::CreateCpuDevice({.threads = 1});
     TP_CHECK(device.ok());
@@ -81,19 +112,25 @@ RuntimeCluster::RuntimeCluster(int ranks, WrapDevice wrap, worker::WorkerRuntime
     runtimes_.push_back(std::make_unique<worker::WorkerRuntime>(
         *std::move(device), worker::CreateInProcessBackend(hub_), options, &clock_, sinks_.back().get()));
     runtimes_.back()->Reset(1);
+    all_.push_back(rank);
   }
 }
 
 std::vector<StageResult> RuntimeCluster::RunStages(const std::function<Stage(int rank)>& make) {
+  return RunStagesOn(all_, make);
+}
+
+std::vector<StageResult> RuntimeCluster::RunStagesOn(const std::vector<int>& members,
+                                                     const std::function<Stage(int rank)>& make) {
   const uint64_t id = NextStageId();
   std::vector<StageResult> results;
-  for (int rank = 0; rank < ranks(); ++rank) {
-    Stage stage = make(rank);
+  for (size_t i = 0; i < members.size(); ++i) {
+    Stage stage = make(static_cast<int>(i));
     stage.stage_id = id;
     stage.term = 1;
-    runtime(rank).StartStage(std::move(stage));
+    runtime(members[i]).StartStage(std::move(stage));
   }
-  for (int rank = 0; rank < ranks(); ++rank) results.push_back(sink(rank).ResultOf(id));
+  for (const int member : members) results.push_back(sink(member).ResultOf(id));
   return results;
 }
 
@@ -153,35 +190,40 @@ absl::Status RuntimeCluster::Load(const Submission& submission, int cache_pages,
   return absl::OkStatus();
 }
 
-void RuntimeCluster::Send(
-    const std::function<std::variant<Commit, Run, tp::Decode, Release, CloseMesh>(int rank)>& make) {
-  ++sequence_;
-  for (int rank = 0; rank < ranks(); ++rank) {
+void RuntimeCluster::Send(const std::function<Kind(int rank)>& make) { SendTo(kMesh, epoch_, all_, make); }
+
+void RuntimeCluster::SendTo(uint64_t mesh_id, uint64_t epoch, const std::vector<int>& members,
+                            const std::function<Kind(int rank)>& make) {
+  ++order_;
+  for (size_t i = 0; i < members.size(); ++i) {
     Command command;
     command.term = 1;
-    command.sequence = sequence_;
-    command.order = 1000 + sequence_;
-    command.mesh_id = kMesh;
-    command.epoch = epoch_;
-    command.kind = make(rank);
-    runtime(rank).Enqueue(std::move(command));
+    command.sequence = ++sequences_[static_cast<size_t>(members[i])];
+    command.order = 1000 + order_;
+    command.mesh_id = mesh_id;
+    command.epoch = epoch;
+    command.kind = make(static_cast<int>(i));
+    runtime(members[i]).Enqueue(std::move(command));
   }
 }
 
-ClusterAnswer RuntimeCluster::Collect() {
+ClusterAnswer RuntimeCluster::Collect() { return CollectFrom(all_); }
+
+ClusterAnswer RuntimeCluster::CollectFrom(const std::vector<int>& members) {
   ClusterAnswer answer;
-  for (int rank = 0; rank < ranks(); ++rank) answer.acks.push_back(sink(rank).NextAck());
-  for (int rank = ranks(); rank-- > 0;) {
+  const int size = static_cast<int>(members.size());
+  for (const int member : members) answer.acks.push_back(sink(member).NextAck());
+  for (int rank = size; rank-- > 0;) {
     if (!answer.acks[rank].status.ok()) answer.status = answer.acks[rank].status;
   }
   const int failed = answer.acks[0].failed_rank;
   if (failed >= 0) answer.status = answer.acks[failed].status;
   if (!answer.status.ok()) return answer;
-  for (int rank = 0; rank < ranks(); ++rank) {
+  for (int rank = 0; rank < size; ++rank) {
     std::vector<std::string> streamed;
     size_t next = 0;
     for (const ResultBlock& block : answer.acks[rank].run.blocks) {
-      if (block.streamed && streamed.empty()) streamed = sink(rank).DataOf(answer.acks[rank].order);
+      if (block.streamed && streamed.empty()) streamed = sink(members[rank]).DataOf(answer.acks[rank].order);
       const std::string& data = block.streamed ? streamed[next++] : block.data;
       HostTensor& output = answer.outputs[block.output];
       output.dtype = block.dtype;
@@ -196,7 +238,7 @@ ClusterAnswer RuntimeCluster::Collect() {
 
 ClusterAnswer RuntimeCluster::Forward(const std::string& model, const std::map<std::string, HostTensor>& inputs) {
   const ForwardProgram& program = models_.at(model).program;
-  const uint64_t transfer = 1000 + sequence_ + 1;  // the command's order
+  const uint64_t transfer = 1000 + order_ + 1;  // the command's order
   Send([&](int rank) {
     Run run{model, {}, transfer};
     for (const Operand& operand : program.operands) {

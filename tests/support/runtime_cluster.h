@@ -27,15 +27,20 @@ class RecordingSink : public worker::RuntimeSink {
   void OnAck(Ack ack) override;
   void OnStageResult(StageResult result) override;
   void OnProgress(uint64_t stage_id, int64_t done_bytes, int64_t total_bytes) override;
-  void OnResultData(uint64_t transfer_id, std::vector<std::string> blocks) override;
+  void OnResultData(uint64_t transfer_id, std::vector<worker::DataBlock> blocks) override;
   void OnReceiveWanted(uint64_t stage_id, uint64_t transfer_id, int64_t size_bytes) override;
+  void OnTransferDropped(uint64_t transfer_id) override;
 
   // The next unread answer, in order; a status DEADLINE_EXCEEDED where none comes within a minute.
   Ack NextAck();
   StageResult ResultOf(uint64_t stage_id);
+  // Waits for the blocks of a transfer and reads them whole.
   std::vector<std::string> DataOf(uint64_t transfer_id);
+  // Waits until this transfer is wanted; its size, -1 where it never is.
+  int64_t WantedSize(uint64_t transfer_id);
   int64_t last_progress() const;
-  std::vector<uint64_t> wanted() const;
+  std::vector<uint64_t> wanted() const;   // stage ids
+  std::vector<uint64_t> dropped() const;  // transfer ids
 
  private:
   template <typename Ready>
@@ -45,8 +50,9 @@ class RecordingSink : public worker::RuntimeSink {
   std::vector<Ack> acks_;
   size_t read_ = 0;
   std::map<uint64_t, StageResult> results_;
-  std::map<uint64_t, std::vector<std::string>> data_;
-  std::vector<uint64_t> wanted_;
+  std::map<uint64_t, std::vector<worker::DataBlock>> data_;
+  std::vector<uint64_t> wanted_, dropped_;
+  std::map<uint64_t, int64_t> sizes_;
   int64_t progress_ = -1;
 };
 
@@ -79,9 +85,16 @@ class RuntimeCluster {
   ClusterAnswer Forward(const std::string& model, const std::map<std::string, HostTensor>& inputs);
   ClusterAnswer Decode(tp::Decode decode);
   // Sends a command to all ranks; what differs by rank is made by `make`.
-  void Send(const std::function<std::variant<Commit, Run, tp::Decode, Release, CloseMesh>(int rank)>& make);
+  using Kind = decltype(Command::kind);
+  void Send(const std::function<Kind(int rank)>& make);
+  // The same to some of them, for a mesh of theirs; `make` gets an index in `members`.
+  void SendTo(uint64_t mesh_id, uint64_t epoch, const std::vector<int>& members,
+              const std::function<Kind(int rank)>& make);
   // The answers of all ranks to the oldest command that is not collected.
   ClusterAnswer Collect();
+  ClusterAnswer CollectFrom(const std::vector<int>& members);
+  // Stages on some of them; `make` gets an index in `members`.
+  std::vector<StageResult> RunStagesOn(const std::vector<int>& members, const std::function<Stage(int rank)>& make);
 
  private:
   std::shared_ptr<worker::InProcessHub> hub_ = worker::CreateInProcessHub();
@@ -89,7 +102,9 @@ class RuntimeCluster {
   std::vector<std::unique_ptr<RecordingSink>> sinks_;
   std::vector<std::unique_ptr<worker::WorkerRuntime>> runtimes_;
   std::map<std::string, CompiledModel> models_;
-  uint64_t epoch_ = 0, sequence_ = 0, last_stage_ = 0;
+  std::vector<uint64_t> sequences_;  // last one sent, by rank
+  uint64_t epoch_ = 0, order_ = 0, last_stage_ = 0;
+  std::vector<int> all_;
 };
 
 }  // namespace tp::testing

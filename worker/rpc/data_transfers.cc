@@ -1,8 +1,10 @@
 #include "worker/rpc/data_transfers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/rpc/chunk.h"
@@ -13,7 +15,7 @@ namespace tp::worker {
 DataTransfers::DataTransfers(std::shared_ptr<grpc::Channel> channel, v1::DataHello hello)
     : stub_(v1::WorkerService::NewStub(channel)), hello_(std::move(hello)) {}
 
-void DataTransfers::Start(std::function<void(grpc::ClientContext*)> work) {
+void DataTransfers::Start(uint64_t transfer_id, std::function<void(grpc::ClientContext*)> work) {
   std::vector<std::unique_ptr<Transfer>> ended;
   {
     absl::MutexLock lock(&mutex_);
@@ -28,6 +30,7 @@ void DataTransfers::Start(std::function<void(grpc::ClientContext*)> work) {
     }
     transfers_.push_back(std::make_unique<Transfer>());
     Transfer* transfer = transfers_.back().get();
+    transfer->id = transfer_id;
     transfer->thread = std::thread([transfer, work = std::move(work)] {
       work(&transfer->context);
       transfer->done = true;
@@ -47,8 +50,15 @@ void DataTransfers::Stop() {
   for (auto& transfer : transfers) transfer->thread.join();
 }
 
-void DataTransfers::Upload(uint64_t transfer_id, std::vector<std::string> blocks) {
-  Start([this, transfer_id, blocks = std::move(blocks)](grpc::ClientContext* context) {
+void DataTransfers::Cancel(uint64_t transfer_id) {
+  absl::MutexLock lock(&mutex_);
+  for (auto& transfer : transfers_) {
+    if (transfer->id == transfer_id) transfer->context.TryCancel();
+  }
+}
+
+void DataTransfers::Upload(uint64_t transfer_id, std::vector<DataBlock> blocks) {
+  Start(transfer_id, [this, transfer_id, blocks = std::move(blocks)](grpc::ClientContext* context) {
     absl::Status status = Send(context, transfer_id, blocks);
     // The client may have left: no concern of ours.
     if (!status.ok()) Log(LogLevel::kDebug, absl::StrCat("transfer ", transfer_id, ": ", status.ToString()));
@@ -56,25 +66,38 @@ void DataTransfers::Upload(uint64_t transfer_id, std::vector<std::string> blocks
 }
 
 void DataTransfers::Download(uint64_t transfer_id, int64_t size_bytes, OnBytes on_bytes) {
-  Start([this, transfer_id, size_bytes, on_bytes = std::move(on_bytes)](grpc::ClientContext* context) {
+  Start(transfer_id, [this, transfer_id, size_bytes, on_bytes = std::move(on_bytes)](grpc::ClientContext* context) {
     absl::Status status = Receive(context, transfer_id, size_bytes, on_bytes);
     if (!status.ok()) on_bytes("", true, status);
   });
 }
 
 absl::Status DataTransfers::Send(grpc::ClientContext* context, uint64_t transfer_id,
-                                 const std::vector<std::string>& blocks) {
+                                 const std::vector<DataBlock>& blocks) {
   auto stream = stub_->Data(context);
   v1::DataRequest request;
   *request.mutable_hello() = hello_;
   request.mutable_hello()->set_transfer_id(transfer_id);
   request.mutable_hello()->set_upload(true);
   bool open = stream->Write(request);
-  for (size_t i = 0; i < blocks.size() && open; ++i) {
-    for (uint64_t offset = 0; offset < blocks[i].size() && open; offset += kChunkBytes) {
-      *request.mutable_chunk() = MakeChunk(static_cast<uint32_t>(i), blocks[i], offset);
+  absl::Status read;
+  for (size_t i = 0; i < blocks.size() && open && read.ok(); ++i) {
+    for (int64_t offset = 0; offset < blocks[i].size && open; offset += kChunkBytes) {
+      v1::Chunk* chunk = request.mutable_chunk();
+      std::string* data = chunk->mutable_data();
+      data->resize(static_cast<size_t>(std::min(kChunkBytes, blocks[i].size - offset)));
+      read = blocks[i].read(offset, static_cast<int64_t>(data->size()), data->data());
+      if (!read.ok()) break;
+      chunk->set_index(static_cast<uint32_t>(i));
+      chunk->set_offset(static_cast<uint64_t>(offset));
+      chunk->set_crc32(Crc32(*data));
       open = stream->Write(request);
     }
+  }
+  if (!read.ok()) {
+    context->TryCancel();
+    stream->Finish();
+    return read;
   }
   stream->WritesDone();
   return FromGrpcStatus(stream->Finish());
@@ -90,6 +113,7 @@ absl::Status DataTransfers::Receive(grpc::ClientContext* context, uint64_t trans
   stream->WritesDone();
   v1::DataResponse response;
   int64_t received = 0;
+  std::string last;
   absl::Status bad;
   while (bad.ok() && stream->Read(&response)) {
     v1::Chunk* chunk = response.mutable_chunk();
@@ -97,27 +121,28 @@ absl::Status DataTransfers::Receive(grpc::ClientContext* context, uint64_t trans
     if (!bad.ok()) break;
     if (static_cast<int64_t>(chunk->offset()) != received ||
         static_cast<int64_t>(chunk->data().size()) > size_bytes - received) {
-      bad = absl::InternalError(absl::StrCat("transfer ", transfer_id, ": chunk at offset ", chunk->offset(), " of ",
-                                             chunk->data().size(), " bytes, expected offset ", received, " of ",
-                                             size_bytes));
+      bad = absl::InvalidArgumentError(absl::StrCat("transfer ", transfer_id, ": expected ", size_bytes,
+                                                    " bytes in order, got ", chunk->data().size(), " at offset ",
+                                                    chunk->offset(), " after ", received));
       break;
     }
     received += static_cast<int64_t>(chunk->data().size());
     // The last bytes are given below, once the stream is known to have ended well.
-    if (received < size_bytes) {
-      on_bytes(std::move(*chunk->mutable_data()), false, absl::OkStatus());
-    } else {
-      break;
+    if (received == size_bytes) {
+      if (!chunk->data().empty()) last = std::move(*chunk->mutable_data());
+      continue;
+    }
+    if (!on_bytes(std::move(*chunk->mutable_data()), false, absl::OkStatus())) {
+      bad = absl::CancelledError(absl::StrCat("transfer ", transfer_id, " was dropped"));
     }
   }
   if (!bad.ok()) context->TryCancel();
-  std::string last = received == size_bytes && received > 0 ? std::move(*response.mutable_chunk()->mutable_data()) : "";
   absl::Status status = FromGrpcStatus(stream->Finish());
   TP_RETURN_IF_ERROR(bad);
   TP_RETURN_IF_ERROR(status);
   if (received != size_bytes) {
-    return absl::UnavailableError(
-        absl::StrCat("transfer ", transfer_id, " ended after ", received, " of ", size_bytes, " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("transfer ", transfer_id, ": expected ", size_bytes, " bytes, got ", received));
   }
   on_bytes(std::move(last), true, absl::OkStatus());
   return absl::OkStatus();

@@ -80,7 +80,7 @@ void WorkerSession::Serve() {
     absl::MutexLock lock(&mutex_);
     welcome = welcome_;
   }
-  runtime_->Reset(welcome.term());
+  runtime_->Reset(welcome.term(), welcome.check_collectives());
   auto commands_stub = v1::WorkerService::NewStub(channels_.commands);
   commands_ = commands_stub->Commands(&commands_context_);
   v1::CommandsRequest hello;

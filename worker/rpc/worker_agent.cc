@@ -133,17 +133,21 @@ void WorkerAgent::OnProgress(uint64_t stage_id, int64_t done_bytes, int64_t tota
   member->Send(std::move(request));
 }
 
-void WorkerAgent::OnResultData(uint64_t transfer_id, std::vector<std::string> blocks) {
+void WorkerAgent::OnResultData(uint64_t transfer_id, std::vector<DataBlock> blocks) {
   if (std::shared_ptr<WorkerSession> member = Member()) member->transfers().Upload(transfer_id, std::move(blocks));
 }
 
 void WorkerAgent::OnReceiveWanted(uint64_t stage_id, uint64_t transfer_id, int64_t size_bytes) {
   std::shared_ptr<WorkerSession> member = Member();
   if (member == nullptr) return;
-  member->transfers().Download(transfer_id, size_bytes,
-                               [this, stage_id](std::string bytes, bool last, absl::Status status) {
-                                 runtime_->ReceiveData(stage_id, std::move(bytes), last, std::move(status));
-                               });
+  member->transfers().Download(
+      transfer_id, size_bytes, [this, stage_id, transfer_id](std::string bytes, bool last, absl::Status status) {
+        return runtime_->ReceiveData(stage_id, transfer_id, std::move(bytes), last, std::move(status));
+      });
+}
+
+void WorkerAgent::OnTransferDropped(uint64_t transfer_id) {
+  if (std::shared_ptr<WorkerSession> member = Member()) member->transfers().Cancel(transfer_id);
 }
 
 }  // namespace tp::worker

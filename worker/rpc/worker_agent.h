@@ -37,8 +37,9 @@ class WorkerAgent : public RuntimeSink {
   void OnAck(Ack ack) override;
   void OnStageResult(StageResult result) override;
   void OnProgress(uint64_t stage_id, int64_t done_bytes, int64_t total_bytes) override;
-  void OnResultData(uint64_t transfer_id, std::vector<std::string> blocks) override;
+  void OnResultData(uint64_t transfer_id, std::vector<DataBlock> blocks) override;
   void OnReceiveWanted(uint64_t stage_id, uint64_t transfer_id, int64_t size_bytes) override;
+  void OnTransferDropped(uint64_t transfer_id) override;
 
  private:
   // The session that is a member now, if any.

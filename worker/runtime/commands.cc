@@ -3,6 +3,7 @@
 
 #include "common/base/status.h"
 #include "worker/runtime/runtime_impl.h"
+#include "worker/runtime/tensor_commands.h"
 
 namespace tp::worker {
 namespace {
@@ -23,10 +24,17 @@ void WorkerRuntime::Impl::Apply(const Command& command, Ack* ack, std::vector<st
     ack->status = ApplyRelease(command, *release);
   } else if (std::holds_alternative<CloseMesh>(command.kind)) {
     ack->status = ApplyCloseMesh(command);
+  } else if (const auto* drop = std::get_if<DropTensors>(&command.kind)) {
+    tensors_.Drop(drop->tensor_ids);
   } else {
-    const auto* run = std::get_if<Run>(&command.kind);
-    WorkOutcome outcome =
-        run != nullptr ? ApplyRun(command, *run) : ApplyDecode(command, std::get<Decode>(command.kind));
+    WorkOutcome outcome;
+    if (const auto* run = std::get_if<Run>(&command.kind)) {
+      outcome = ApplyRun(command, *run);
+    } else if (const auto* decode = std::get_if<Decode>(&command.kind)) {
+      outcome = ApplyDecode(command, *decode);
+    } else {
+      outcome = ApplyTensorCommand(command);
+    }
     EndEpochAfter(command, outcome);
     ack->status = std::move(outcome.status);
     ack->failed_rank = outcome.failed_rank;
@@ -44,7 +52,8 @@ absl::Status WorkerRuntime::Impl::ApplyCommit(const Commit& commit) {
       models_[staged.model->name] = std::move(staged.model);
       continue;
     }
-    if (staged.communicator == nullptr) continue;  // a listen
+    TP_RETURN_IF_ERROR(tensors_.Publish(staged.tensors));
+    if (staged.communicator == nullptr) continue;  // a listen, tensors, a save
     std::shared_ptr<Communicator> replaced;
     {
       const std::lock_guard lock(mutex_);
@@ -153,6 +162,19 @@ WorkOutcome WorkerRuntime::Impl::ApplyDecode(const Command& command, const Decod
   Pace pace(*clock_, command.timeout * options_.time_scale, progress_);
   return ExecuteDecode({*device_, *stream_, **communicator, arena_, pace, command.epoch, command.order},
                        model.ok() ? *model : nullptr, decode, model.status());
+}
+
+WorkOutcome WorkerRuntime::Impl::ApplyTensorCommand(const Command& command) {
+  const absl::StatusOr<std::shared_ptr<Communicator>> communicator = CommunicatorFor(command);
+  if (!communicator.ok()) return Refused(communicator.status());
+  Pace pace(*clock_, command.timeout * options_.time_scale, progress_);
+  const TensorWork work{{*device_, *stream_, **communicator, arena_, pace, command.epoch, command.order},
+                        command.mesh_id,
+                        tensors_,
+                        memory_};
+  if (const auto* broadcast = std::get_if<Broadcast>(&command.kind)) return ExecuteBroadcast(work, *broadcast);
+  if (const auto* transform = std::get_if<Transform>(&command.kind)) return ExecuteTransform(work, *transform);
+  return ExecuteTransfer(work, std::get<tp::Transfer>(command.kind));
 }
 
 void WorkerRuntime::Impl::EndEpochAfter(const Command& command, const WorkOutcome& outcome) {

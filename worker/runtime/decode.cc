@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/base/status.h"
-#include "worker/runtime/agreement.h"
 #include "worker/runtime/sampler.h"
 #include "worker/runtime/work.h"
 
@@ -213,29 +212,18 @@ class Decoding {
 WorkOutcome ExecuteDecode(const WorkContext& context, LoadedModel* model, const Decode& decode,
                           const absl::Status& refused) {
   WorkOutcome outcome;
-  Agreement agreement(context.communicator,
-                      {.epoch = static_cast<uint32_t>(context.epoch),
-                       .sequence = context.order,
-                       .fingerprint = model == nullptr ? 0 : model->fingerprint},
-                      context.pace);
-  auto agree = [&](uint32_t step, bool closing, const absl::Status& mine) {
-    AgreedStatus agreed = agreement.Exchange(step, closing, mine);
-    outcome.status = std::move(agreed.status);
-    outcome.failed_rank = agreed.failed_rank;
-    outcome.transport = agreed.transport;
-    return outcome.status.ok();
-  };
+  CommandHeaders headers(context, model == nullptr ? 0 : model->fingerprint, &outcome);
   absl::Status local = refused;
   if (local.ok() && model->step == nullptr) {
     local = absl::FailedPreconditionError(absl::StrCat("model '", model->name, "' does not generate"));
   }
   if (!local.ok()) {
-    agree(0, false, local);
+    headers.Agree(0, false, local);
     return outcome;
   }
   Decoding decoding(context, *model, decode);
   local = decoding.Begin();
-  if (!agree(0, false, local)) {
+  if (!headers.Agree(0, false, local)) {
     decoding.DropParticipants(true);
     return outcome;
   }
@@ -251,7 +239,7 @@ WorkOutcome ExecuteDecode(const WorkContext& context, LoadedModel* model, const 
     }
     const bool last = i + 1 == decode.steps;
     if (local.ok() && !last) local = decoding.Continue();
-    if (!agree(static_cast<uint32_t>(i + 1), last, local)) {
+    if (!headers.Agree(static_cast<uint32_t>(i + 1), last, local)) {
       decoding.DropParticipants(false);
       return outcome;
     }

@@ -38,7 +38,8 @@ absl::Status Arena::Reserve(Device& device, int64_t bytes) {
 absl::StatusOr<std::unique_ptr<ProgramExecutor>> ProgramExecutor::Create(std::shared_ptr<const ForwardProgram> program,
                                                                          Coordinate coordinate,
                                                                          const StateTable* states,
-                                                                         absl::Span<const PagedCache> caches) {
+                                                                         absl::Span<const PagedCache> caches,
+                                                                         const std::map<int, DeviceState>* tensors) {
   auto executor = std::unique_ptr<ProgramExecutor>(new ProgramExecutor(program, std::move(coordinate), caches));
   executor->state_of_value_.resize(program->values.size(), nullptr);
   for (const Operand& operand : program->operands) {
@@ -55,6 +56,19 @@ absl::StatusOr<std::unique_ptr<ProgramExecutor>> ProgramExecutor::Create(std::sh
                                               std::string(DTypeName(spec.dtype)), ShapeText(local)));
     }
     executor->state_of_value_[operand.value] = &state->second;
+  }
+  if (WorksOnTensors(*program)) {
+    std::vector<int> outside;
+    for (const Operand& operand : program->operands) {
+      if (operand.kind == OperandKind::kTensor) outside.push_back(operand.value);
+    }
+    for (const NamedValue& output : program->outputs) outside.push_back(output.value);
+    for (const int value : outside) {
+      if (tensors == nullptr || !tensors->contains(value)) {
+        return absl::InternalError(absl::StrCat("tensor '", program->values[value].name, "' has no memory"));
+      }
+      executor->state_of_value_[value] = &tensors->at(value);
+    }
   }
   for (const Instruction& instruction : program->instructions) {
     Operation operation = nullptr;

@@ -70,11 +70,13 @@ struct StepOutcome {
 // Owned by the executor thread.
 class ProgramExecutor {
  public:
-  // `states` and `caches` must outlive it. INTERNAL for a parameter or buffer that `states` has not, or has with
-  // another local shape or dtype; UNIMPLEMENTED for an unknown function, naming it.
+  // `states`, `caches` and `tensors` must outlive it. `tensors`: by value, memory of its own for each operand of kind
+  // kTensor and for each output of such a program. INTERNAL where it is missing, and for a parameter or buffer that
+  // `states` has not, or has with another local shape or dtype; UNIMPLEMENTED for an unknown function, naming it.
   static absl::StatusOr<std::unique_ptr<ProgramExecutor>> Create(std::shared_ptr<const ForwardProgram> program,
                                                                  Coordinate coordinate, const StateTable* states,
-                                                                 absl::Span<const PagedCache> caches);
+                                                                 absl::Span<const PagedCache> caches,
+                                                                 const std::map<int, DeviceState>* tensors = nullptr);
   const ForwardProgram& program() const { return *program_; }
   absl::Span<const int> coordinate() const { return coordinate_; }
 

@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "common/base/status.h"
-#include "worker/runtime/agreement.h"
+#include "common/layout/boxes.h"
 #include "worker/runtime/work.h"
 
 namespace tp::worker {
@@ -52,7 +52,7 @@ absl::Status SetOperands(const WorkContext& context, const LoadedModel& model, c
   return context.device.Synchronize(context.stream);
 }
 
-// The boxes of this rank's block of an output that it answers for: one for each product of its intervals.
+// The boxes of this rank's block of an output that it answers for.
 absl::Status AppendBlocks(const WorkContext& context, const LoadedModel& model, const BoundProgram& bound,
                           const NamedValue& output, std::vector<ResultBlock>* blocks) {
   const ForwardProgram& program = model.forward->program();
@@ -72,41 +72,22 @@ absl::Status AppendBlocks(const WorkContext& context, const LoadedModel& model, 
         context.device.CopyToHost(context.stream, value.view.data, whole.data(), static_cast<int64_t>(whole.size())));
     TP_RETURN_IF_ERROR(context.device.Synchronize(context.stream));
   }
-  const size_t rank = global.size();
-  std::vector<std::vector<Interval>> owned;
-  bool single = true;
-  for (size_t d = 0; d < rank; ++d) {
-    owned.push_back(OwnedIntervals(global[d], static_cast<int>(d), value.spec->placements, program.mesh, coordinate));
-    single = single && owned.back().size() == 1;
+  std::vector<Box> boxes = LocalBoxes(global, value.spec->placements, program.mesh, coordinate);
+  if (elements == 0) {
+    boxes = {{LocalOffset(global, value.spec->placements, program.mesh, coordinate), value.view.shape, {}}};
   }
-  if (single) {
-    ResultBlock block{output.name, value.view.dtype, global, Shape(rank), value.view.shape, std::move(whole), false};
-    for (size_t d = 0; d < rank; ++d) block.offset[d] = owned[d][0].begin;
-    blocks->push_back(std::move(block));
-    return absl::OkStatus();
-  }
-  std::vector<size_t> at(rank, 0);
-  Shape local(rank, 0);  // where the box lies in the local block
-  while (true) {
-    ResultBlock block{output.name, value.view.dtype, global, Shape(rank), Shape(rank), {}, false};
-    for (size_t d = 0; d < rank; ++d) {
-      block.offset[d] = owned[d][at[d]].begin;
-      block.shape[d] = owned[d][at[d]].end - owned[d][at[d]].begin;
+  for (const Box& box : boxes) {
+    ResultBlock block{output.name, value.view.dtype, global, box.offset, box.shape, {}, false};
+    if (boxes.size() == 1) {
+      block.data = std::move(whole);
+    } else {
+      block.data.resize(static_cast<size_t>(ElementCount(block.shape) * ItemSize(block.dtype)));
+      CopyBox(whole.data(), value.view.shape, box.local, block.data.data(), block.shape, Shape(box.shape.size(), 0),
+              block.shape, ItemSize(block.dtype));
     }
-    block.data.resize(static_cast<size_t>(ElementCount(block.shape) * ItemSize(block.dtype)));
-    CopyBox(whole.data(), value.view.shape, local, block.data.data(), block.shape, Shape(rank, 0), block.shape,
-            ItemSize(block.dtype));
     blocks->push_back(std::move(block));
-    size_t d = rank;
-    for (; d > 0; --d) {
-      const Interval& passed = owned[d - 1][at[d - 1]];
-      local[d - 1] += passed.end - passed.begin;
-      if (++at[d - 1] < owned[d - 1].size()) break;
-      at[d - 1] = 0;
-      local[d - 1] = 0;
-    }
-    if (d == 0) return absl::OkStatus();
   }
+  return absl::OkStatus();
 }
 
 // Blocks that are too large together are marked, and their bytes move to `streamed`.
@@ -126,18 +107,7 @@ WorkOutcome ExecuteRun(const WorkContext& context, LoadedModel* model, const Run
                        const std::vector<std::string_view>& inputs, const absl::Status& refused) {
   WorkOutcome outcome;
   const int64_t wire_before = context.communicator.wire().bytes_received;
-  Agreement agreement(context.communicator,
-                      {.epoch = static_cast<uint32_t>(context.epoch),
-                       .sequence = context.order,
-                       .fingerprint = model == nullptr ? 0 : model->fingerprint},
-                      context.pace);
-  auto agree = [&](uint32_t step, bool closing, const absl::Status& mine) {
-    AgreedStatus agreed = agreement.Exchange(step, closing, mine);
-    outcome.status = std::move(agreed.status);
-    outcome.failed_rank = agreed.failed_rank;
-    outcome.transport = agreed.transport;
-    return outcome.status.ok();
-  };
+  CommandHeaders headers(context, model == nullptr ? 0 : model->fingerprint, &outcome);
   absl::Status local = refused;
   const BoundProgram* bound = nullptr;
   if (local.ok()) {
@@ -148,7 +118,7 @@ WorkOutcome ExecuteRun(const WorkContext& context, LoadedModel* model, const Run
       local = SetOperands(context, *model, *bound, run, inputs);
     }
   }
-  if (!agree(0, false, local)) return outcome;
+  if (!headers.Agree(0, false, local)) return outcome;
 
   const StepOutcome step = model->forward->Execute(StepContextOf(context), *bound);
   if (!step.transport.ok()) {
@@ -161,7 +131,7 @@ WorkOutcome ExecuteRun(const WorkContext& context, LoadedModel* model, const Run
   for (const NamedValue& output : model->forward->program().outputs) {
     if (local.ok()) local = AppendBlocks(context, *model, *bound, output, &result.blocks);
   }
-  if (!agree(1, true, local)) return outcome;
+  if (!headers.Agree(1, true, local)) return outcome;
   result.collectives = step.collectives;
   result.wire_bytes = context.communicator.wire().bytes_received - wire_before;
   MoveLargeBlocks(&result, &outcome.streamed);

@@ -27,7 +27,7 @@ class WorkerRuntime::Impl {
   void Enqueue(Command command);
   void StartStage(Stage stage);
   void AbortEpoch(uint64_t mesh_id, uint64_t epoch, const std::string& reason);
-  void Reset(uint64_t term);
+  void Reset(uint64_t term, bool check_collectives);
   RuntimeUsage Usage() const;
   Stages& stages() { return *stages_; }
 
@@ -54,6 +54,8 @@ class WorkerRuntime::Impl {
   absl::Status ApplyCloseMesh(const Command& command);
   WorkOutcome ApplyRun(const Command& command, const Run& run);
   WorkOutcome ApplyDecode(const Command& command, const Decode& decode);
+  // Broadcast, Transform, Transfer.
+  WorkOutcome ApplyTensorCommand(const Command& command);
   // The communicator for a work command. FAILED_PRECONDITION for another epoch, naming the one expected; ABORTED where
   // the epoch has ended.
   absl::StatusOr<std::shared_ptr<Communicator>> CommunicatorFor(const Command& command) const;
@@ -68,7 +70,10 @@ class WorkerRuntime::Impl {
   const Clock* const clock_;
   RuntimeSink* const sink_;
   const std::unique_ptr<WeightFiles> files_;
+  const ModelRoot root_;
   const std::unique_ptr<Stream> stream_;
+  TensorMemory memory_;
+  TensorTable tensors_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;  // work for the executor, or a task is done
@@ -81,6 +86,7 @@ class WorkerRuntime::Impl {
   RuntimeUsage usage_;
   bool stopping_ = false;
 
+  std::atomic<bool> check_collectives_ = false;
   std::atomic<uint64_t> progress_ = 0;  // instructions and headers so far
 
   // The executor thread's:

@@ -1,12 +1,19 @@
 #include "worker/runtime/stages.h"
 
 #include "common/base/status.h"
+#include "worker/collective/checking_communicator.h"
 
 namespace tp::worker {
 namespace {
 
 constexpr size_t kMaxThreads = 8;
 constexpr int64_t kProgressBytes = 1 << 20;
+
+// Its result is all that it makes.
+bool LeavesNothing(const Stage& stage) {
+  return std::holds_alternative<StageSend>(stage.kind) || std::holds_alternative<StageInspect>(stage.kind) ||
+         std::holds_alternative<StageSeal>(stage.kind);
+}
 
 }  // namespace
 
@@ -26,12 +33,13 @@ void Stages::Start(Stage stage) {
   auto entry = std::make_shared<Entry>();
   entry->stage = std::move(stage);
   const uint64_t id = entry->stage.stage_id;
-  const auto* receive = std::get_if<StageReceive>(&entry->stage.kind);
+  const bool needs_thread =
+      !std::holds_alternative<StageReceive>(entry->stage.kind) && !std::holds_alternative<StageSend>(entry->stage.kind);
   bool added = false;
   {
     const std::lock_guard lock(mutex_);
     added = entries_.emplace(id, entry).second;
-    if (added && receive == nullptr) {
+    if (added && needs_thread) {
       queue_.push_back(entry);
       if (idle_ < queue_.size() && threads_.size() < kMaxThreads) threads_.emplace_back([this] { Work(); });
     }
@@ -39,8 +47,10 @@ void Stages::Start(Stage stage) {
   wake_.notify_one();
   if (!added) {
     options_.sink->OnStageResult(PlainResult(id, absl::AlreadyExistsError(absl::StrCat("stage ", id, " is known"))));
-  } else if (receive != nullptr) {
+  } else if (const auto* receive = std::get_if<StageReceive>(&entry->stage.kind)) {
     options_.sink->OnReceiveWanted(id, receive->transfer_id, receive->size_bytes);
+  } else if (const auto* send = std::get_if<StageSend>(&entry->stage.kind)) {
+    Send(entry, *send);
   }
 }
 
@@ -69,6 +79,14 @@ void Stages::RunStage(const EntryPtr& entry) {
     result = Connect(entry, *connect);
   } else if (const auto* load = std::get_if<StageLoad>(&entry->stage.kind)) {
     result = Load(entry, *load);
+  } else if (const auto* tensors = std::get_if<StageTensors>(&entry->stage.kind)) {
+    return MakeTensors(entry, *tensors);
+  } else if (const auto* inspect = std::get_if<StageInspect>(&entry->stage.kind)) {
+    result = Inspect(*inspect);
+  } else if (const auto* save = std::get_if<StageSave>(&entry->stage.kind)) {
+    result = Save(entry, *save);
+  } else if (const auto* seal = std::get_if<StageSeal>(&entry->stage.kind)) {
+    result = Seal(*seal);
   }
   Finish(entry, std::move(result));
 }
@@ -114,6 +132,7 @@ StageResult Stages::Connect(const EntryPtr& entry, const StageConnect& connect) 
       connector->Connect(connect.addresses, options_.clock->Now() + connect.timeout * options_.time_scale);
   result.status = communicator.status();
   if (!communicator.ok()) return result;
+  if (options_.check_collectives) communicator = CreateCheckingCommunicator(*std::move(communicator));
   const std::lock_guard lock(mutex_);
   entry->staged.mesh_id = connect.mesh_id;
   entry->staged.epoch = connect.epoch;
@@ -148,37 +167,71 @@ StageResult Stages::Load(const EntryPtr& entry, const StageLoad& load) {
 }
 
 void Stages::Finish(const EntryPtr& entry, StageResult result) {
-  Staged dropped;  // freed outside the lock, as is the connector
+  Staged dropped;  // freed outside the lock, as are these
   std::shared_ptr<Connector> connector;
+  std::shared_ptr<TensorStaging> staging;
+  std::shared_ptr<PartFiles> parts;
+  const uint64_t id = entry->stage.stage_id;
+  bool answered = false;
   {
     const std::lock_guard lock(mutex_);
+    if (entry->finished) return;
     if (entry->cancelled && result.status.ok()) result.status = absl::CancelledError("the stage was dropped");
     entry->finished = true;
     entry->status = result.status;
     if (std::holds_alternative<StageConnect>(entry->stage.kind)) std::swap(connector, entry->connector);
-    if (!result.status.ok()) std::swap(dropped, entry->staged);
-    if (entry->answered) return;
-    entry->answered = true;
+    std::swap(staging, entry->staging);
+    if (!result.status.ok()) {
+      std::swap(dropped, entry->staged);
+      std::swap(parts, entry->parts);
+    }
+    answered = std::exchange(entry->answered, true);
+    // What leaves nothing behind is forgotten.
+    const auto it = LeavesNothing(entry->stage) ? entries_.find(id) : entries_.end();
+    if (it != entries_.end() && it->second == entry) entries_.erase(it);
   }
-  result.stage_id = entry->stage.stage_id;
+  if (!result.status.ok() && staging != nullptr) DropTransfers(staging->transfers());
+  if (parts != nullptr) parts->Remove();
+  // Before the answer, so that nothing is held once it is known.
+  staging.reset();
+  dropped = {};
+  if (answered) return;
+  result.stage_id = id;
   options_.sink->OnStageResult(std::move(result));
+}
+
+void Stages::DropTransfers(const std::vector<TensorStaging::Transfer>& transfers) {
+  for (const TensorStaging::Transfer& transfer : transfers) options_.sink->OnTransferDropped(transfer.id);
 }
 
 void Stages::Cancel(const EntryPtr& entry) {
   std::shared_ptr<Connector> connector;
+  std::shared_ptr<PartFiles> parts;
   Staged dropped;
   bool finished = false;
+  bool receives = false;
   {
     const std::lock_guard lock(mutex_);
     entry->cancelled = true;
     connector = entry->connector;
     finished = entry->finished;
-    if (finished) std::swap(dropped, entry->staged);
+    receives = entry->staging != nullptr || std::holds_alternative<StageReceive>(entry->stage.kind);
+    if (finished) {
+      std::swap(dropped, entry->staged);
+      std::swap(parts, entry->parts);
+    }
     for (auto it = connectors_.begin(); it != connectors_.end();) {
       it = it->second == connector ? connectors_.erase(it) : std::next(it);
     }
   }
   if (connector != nullptr && !finished) connector->Abort();
+  if (parts != nullptr) parts->Remove();
+  if (finished || !receives) return;
+  // No thread of ours works on it.
+  if (const auto* receive = std::get_if<StageReceive>(&entry->stage.kind)) {
+    options_.sink->OnTransferDropped(receive->transfer_id);
+  }
+  Finish(entry, PlainResult(0, absl::CancelledError("the stage was dropped")));
 }
 
 void Stages::Drop(uint64_t id) {
@@ -191,9 +244,6 @@ void Stages::Drop(uint64_t id) {
     entries_.erase(it);
   }
   Cancel(entry);
-  if (std::holds_alternative<StageReceive>(entry->stage.kind)) {
-    Finish(entry, PlainResult(id, absl::CancelledError("the stage was dropped")));
-  }
 }
 
 void Stages::Clear() {
@@ -210,25 +260,39 @@ void Stages::Clear() {
   for (const EntryPtr& entry : entries) Cancel(entry);
 }
 
-void Stages::Receive(uint64_t id, std::string bytes, bool last, absl::Status status) {
+bool Stages::Receive(uint64_t id, uint64_t transfer_id, std::string bytes, bool last, absl::Status status) {
   EntryPtr entry;
+  std::shared_ptr<TensorStaging> staging;
   {
     const std::lock_guard lock(mutex_);
     const auto it = entries_.find(id);
-    if (it == entries_.end() || it->second->finished) return;
-    const auto* receive = std::get_if<StageReceive>(&it->second->stage.kind);
-    if (receive == nullptr) return;
+    if (it == entries_.end() || it->second->finished) return false;
     entry = it->second;
-    entry->bytes += bytes;
-    const auto size = static_cast<int64_t>(entry->bytes.size());
-    if (status.ok() && (size > receive->size_bytes || (last && size != receive->size_bytes))) {
-      status = absl::InvalidArgumentError(
-          absl::StrCat("transfer ", receive->transfer_id, ": expected ", receive->size_bytes, " bytes, got ", size));
+    staging = entry->staging;
+    const auto* receive = std::get_if<StageReceive>(&entry->stage.kind);
+    if (staging == nullptr && (receive == nullptr || receive->transfer_id != transfer_id)) return false;
+    if (receive != nullptr) {
+      entry->bytes += bytes;
+      const auto size = static_cast<int64_t>(entry->bytes.size());
+      if (status.ok() && (size > receive->size_bytes || (last && size != receive->size_bytes))) {
+        status = absl::InvalidArgumentError(
+            absl::StrCat("transfer ", transfer_id, ": expected ", receive->size_bytes, " bytes, got ", size));
+      }
+      if (!status.ok()) entry->bytes = {};
     }
-    if (!status.ok()) entry->bytes = {};
-    if (status.ok() && !last) return;
   }
-  Finish(entry, PlainResult(id, std::move(status)));
+  bool complete = last;
+  if (staging != nullptr && status.ok()) status = staging->Receive(transfer_id, bytes, last, &complete);
+  if (status.ok() && !complete) return true;
+  StageResult result = PlainResult(id, std::move(status));
+  if (staging != nullptr) result.bytes_read = staging->bytes_read();
+  if (staging != nullptr && result.status.ok()) {
+    const std::lock_guard lock(mutex_);
+    if (!entry->cancelled) entry->staged.tensors = staging->tensors();
+  }
+  staging.reset();
+  Finish(entry, std::move(result));
+  return true;
 }
 
 void Stages::AbortEpoch(uint64_t mesh_id, uint64_t epoch, const std::string& reason) {

@@ -1,5 +1,5 @@
-// Work beside the command stream: listening, connecting, loading, receiving, on a few threads. What it makes waits here
-// until a Commit (or a Run's input) takes it. Example:
+// Work beside the command stream: listening, connecting, loading, receiving, tensors and their files, on a few threads.
+// What it makes waits here until a Commit (or a Run's input) takes it. Example:
 //   stages.Start(stage);  ...  TP_ASSIGN_OR_RETURN(Staged staged, stages.Take(stage_id));
 #pragma once
 
@@ -16,7 +16,10 @@
 #include <vector>
 
 #include "worker/runtime/loaded_model.h"
+#include "worker/runtime/tensor_staging.h"
 #include "worker/runtime/worker_runtime.h"
+#include "worker/weights/model_root.h"
+#include "worker/weights/part_files.h"
 
 namespace tp::worker {
 
@@ -25,6 +28,7 @@ struct Staged {
   uint64_t mesh_id = 0, epoch = 0;
   std::shared_ptr<Communicator> communicator;  // of a connect
   std::unique_ptr<LoadedModel> model;          // of a load
+  std::vector<HeldTensorPtr> tensors;          // of tensors
 };
 
 // The result of a stage that made nothing to tell.
@@ -40,10 +44,14 @@ struct StagesOptions {
   Stream& stream;
   CollectiveBackend& backend;
   WeightFiles& files;
+  const ModelRoot& root;
+  TensorTable& tensors;
+  TensorMemory& memory;
   std::function<absl::Status(const std::function<absl::Status()>&)> on_device;
   const Clock* clock;
   RuntimeSink* sink;
   double time_scale;
+  const std::atomic<bool>& check_collectives;  // of communicators that connect
 };
 
 // Thread-safe. Never calls the sink or a connector under its lock.
@@ -59,7 +67,8 @@ class Stages {
   void Start(Stage stage);
   // Cancels it (the result is CANCELLED) or throws away what it made.
   void Drop(uint64_t id);
-  void Receive(uint64_t id, std::string bytes, bool last, absl::Status status);
+  // False where nobody waits for the transfer.
+  bool Receive(uint64_t id, uint64_t transfer_id, std::string bytes, bool last, absl::Status status);
   // Stops connecting for the epoch and aborts its communicators that wait for a commit.
   void AbortEpoch(uint64_t mesh_id, uint64_t epoch, const std::string& reason);
   // Drops all, without results.
@@ -80,7 +89,9 @@ class Stages {
     absl::Status status;
     Staged staged;
     std::string bytes;
-    std::shared_ptr<Connector> connector;  // of a listen or a connect
+    std::shared_ptr<Connector> connector;    // of a listen or a connect
+    std::shared_ptr<TensorStaging> staging;  // of tensors whose bytes arrive
+    std::shared_ptr<PartFiles> parts;        // of a save that made files
   };
   using EntryPtr = std::shared_ptr<Entry>;
 
@@ -89,6 +100,14 @@ class Stages {
   StageResult Listen(const EntryPtr& entry, const StageListen& listen);
   StageResult Connect(const EntryPtr& entry, const StageConnect& connect);
   StageResult Load(const EntryPtr& entry, const StageLoad& load);
+  // Finishes where nothing is to be received.
+  void MakeTensors(const EntryPtr& entry, const StageTensors& tensors);
+  // Answers first, then gives the sink what to send.
+  void Send(const EntryPtr& entry, const StageSend& send);
+  StageResult Inspect(const StageInspect& inspect);
+  StageResult Save(const EntryPtr& entry, const StageSave& save);
+  StageResult Seal(const StageSeal& seal);
+  void DropTransfers(const std::vector<TensorStaging::Transfer>& transfers);
   // Keeps the outcome and sends the result, unless that was done.
   void Finish(const EntryPtr& entry, StageResult result);
   void Cancel(const EntryPtr& entry);

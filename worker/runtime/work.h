@@ -5,10 +5,12 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/program/command.h"
+#include "worker/runtime/agreement.h"
 #include "worker/runtime/loaded_model.h"
 #include "worker/runtime/pace.h"
 
@@ -31,6 +33,31 @@ struct WorkOutcome {
   RunResult run;                      // duration_us is the caller's
   std::vector<std::string> streamed;  // bytes of the blocks marked so
   DecodeResult decode;
+};
+
+// The headers of one command: agrees with all ranks and keeps what they agreed on in the outcome.
+class CommandHeaders {
+ public:
+  // `outcome` must outlive it. `fingerprint`: of what the ranks are about to do; equal on all.
+  CommandHeaders(const WorkContext& context, uint64_t fingerprint, WorkOutcome* outcome)
+      : agreement_(
+            context.communicator,
+            {.epoch = static_cast<uint32_t>(context.epoch), .sequence = context.order, .fingerprint = fingerprint},
+            context.pace),
+        outcome_(outcome) {}
+  // Agreement::Exchange; false where the command ends here. The outcome's status, failed rank and transport are those
+  // agreed on.
+  bool Agree(uint32_t step, bool closing, const absl::Status& mine) {
+    AgreedStatus agreed = agreement_.Exchange(step, closing, mine);
+    outcome_->status = std::move(agreed.status);
+    outcome_->failed_rank = agreed.failed_rank;
+    outcome_->transport = agreed.transport;
+    return outcome_->status.ok();
+  }
+
+ private:
+  Agreement agreement_;
+  WorkOutcome* const outcome_;
 };
 
 // `refused`: why this rank can't run the command at all (unknown model, unfinished input); it takes part in the

@@ -1,7 +1,7 @@
 // The command queue: order, repeats, the executor thread, aborting and resetting. commands.cc applies the commands.
 #include "worker/runtime/worker_runtime.h"
 
-#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "common/base/status.h"
@@ -14,6 +14,14 @@ constexpr size_t kAnswersKept = 64;
 
 }  // namespace
 
+DataBlock OwnedBlock(std::string bytes) {
+  const auto owned = std::make_shared<const std::string>(std::move(bytes));
+  return {static_cast<int64_t>(owned->size()), [owned](int64_t offset, int64_t count, char* out) {
+            std::memcpy(out, owned->data() + offset, static_cast<size_t>(count));
+            return absl::OkStatus();
+          }};
+}
+
 WorkerRuntime::Impl::Impl(std::unique_ptr<Device> device, std::unique_ptr<CollectiveBackend> backend,
                           WorkerRuntimeOptions options, const Clock* clock, RuntimeSink* sink)
     : device_(std::move(device)),
@@ -22,10 +30,13 @@ WorkerRuntime::Impl::Impl(std::unique_ptr<Device> device, std::unique_ptr<Collec
       clock_(clock),
       sink_(sink),
       files_(CreateRootedWeightFiles(options_.model_root)),
-      stream_(device_->CreateStream()) {
-  stages_ = std::make_unique<Stages>(StagesOptions{
-      *device_, *stream_, *backend_, options_.files == nullptr ? *files_ : *options_.files,
-      [this](const std::function<absl::Status()>& run) { return OnDevice(run); }, clock_, sink_, options_.time_scale});
+      root_(options_.model_root),
+      stream_(device_->CreateStream()),
+      memory_(*device_) {
+  stages_ = std::make_unique<Stages>(
+      StagesOptions{*device_, *stream_, *backend_, options_.files == nullptr ? *files_ : *options_.files, root_,
+                    tensors_, memory_, [this](const std::function<absl::Status()>& run) { return OnDevice(run); },
+                    clock_, sink_, options_.time_scale, check_collectives_});
   executor_ = std::thread([this] { ExecutorLoop(); });
 }
 
@@ -137,7 +148,10 @@ void WorkerRuntime::Impl::Process(Command command) {
     usage_.used_bytes = used;
   }
   sink_->OnAck(std::move(ack));
-  if (!streamed.empty()) sink_->OnResultData(std::get<Run>(command.kind).transfer_id, std::move(streamed));
+  if (streamed.empty()) return;
+  std::vector<DataBlock> blocks;
+  for (std::string& bytes : streamed) blocks.push_back(OwnedBlock(std::move(bytes)));
+  sink_->OnResultData(std::get<Run>(command.kind).transfer_id, std::move(blocks));
 }
 
 void WorkerRuntime::Impl::AbortEpoch(uint64_t mesh_id, uint64_t epoch, const std::string& reason) {
@@ -169,15 +183,16 @@ void WorkerRuntime::Impl::AbortAll(const std::string& reason) {
   stages_->Clear();
 }
 
-void WorkerRuntime::Impl::Reset(uint64_t term) {
+void WorkerRuntime::Impl::Reset(uint64_t term, bool check_collectives) {
   {
     const std::lock_guard lock(mutex_);
     queue_.clear();
   }
   AbortAll("a new session begins");
   // Between two commands; what it does can't fail.
-  OnDevice([this, term] {
+  OnDevice([this, term, check_collectives] {
     models_.clear();
+    tensors_.Clear();
     arena_.Free();
     answers_.clear();
     completed_ = 0;
@@ -186,6 +201,7 @@ void WorkerRuntime::Impl::Reset(uint64_t term) {
     meshes.swap(meshes_);
     aborted_.clear();
     term_ = term;
+    check_collectives_ = check_collectives;
     usage_ = {};
     return absl::OkStatus();
   }).IgnoreError();
@@ -196,6 +212,7 @@ RuntimeUsage WorkerRuntime::Impl::Usage() const {
   const std::lock_guard lock(mutex_);
   RuntimeUsage usage = usage_;
   usage.progress = progress_;
+  usage.used_bytes += memory_.bytes();
   return usage;
 }
 
@@ -206,13 +223,14 @@ WorkerRuntime::~WorkerRuntime() = default;
 void WorkerRuntime::Enqueue(Command command) { impl_->Enqueue(std::move(command)); }
 void WorkerRuntime::StartStage(Stage stage) { impl_->StartStage(std::move(stage)); }
 void WorkerRuntime::DropStage(uint64_t stage_id) { impl_->stages().Drop(stage_id); }
-void WorkerRuntime::ReceiveData(uint64_t stage_id, std::string bytes, bool last, absl::Status status) {
-  impl_->stages().Receive(stage_id, std::move(bytes), last, std::move(status));
+bool WorkerRuntime::ReceiveData(uint64_t stage_id, uint64_t transfer_id, std::string bytes, bool last,
+                                absl::Status status) {
+  return impl_->stages().Receive(stage_id, transfer_id, std::move(bytes), last, std::move(status));
 }
 void WorkerRuntime::AbortEpoch(uint64_t mesh_id, uint64_t epoch, const std::string& reason) {
   impl_->AbortEpoch(mesh_id, epoch, reason);
 }
-void WorkerRuntime::Reset(uint64_t term) { impl_->Reset(term); }
+void WorkerRuntime::Reset(uint64_t term, bool check_collectives) { impl_->Reset(term, check_collectives); }
 RuntimeUsage WorkerRuntime::Usage() const { return impl_->Usage(); }
 
 }  // namespace tp::worker

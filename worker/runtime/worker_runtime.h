@@ -1,12 +1,13 @@
 // WorkerRuntime: everything that a worker does, without gRPC: runs commands in order on one executor thread that owns
-// the device and its communicators, and stages (listen, connect, load, receive) on threads beside it. The rpc layer
-// feeds it and sends what it answers. Example:
+// the device and its communicators, and stages (listen, connect, load, receive, tensors, files) on threads beside it.
+// The rpc layer feeds it and sends what it answers. Example:
 //   WorkerRuntime runtime(std::move(device), std::move(backend), {.model_root = "/models"}, &clock, sink);
 //   runtime.StartStage(stage);   // -> sink.OnStageResult
 //   runtime.Enqueue(command);    // -> sink.OnAck, in order
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,23 +21,34 @@ namespace tp::worker {
 
 class WeightFiles;
 
+// Bytes that are sent over a data stream: read piece by piece as the stream takes them.
+struct DataBlock {
+  int64_t size = 0;
+  // Bytes [offset, offset + count) to `out`. On any thread, one call at a time; must not outlive the runtime.
+  std::function<absl::Status(int64_t offset, int64_t count, char* out)> read;
+};
+// A block that owns its bytes.
+DataBlock OwnedBlock(std::string bytes);
+
 // Where answers go. Called from the runtime's threads, never under its locks. Must not block.
 class RuntimeSink {
  public:
   virtual ~RuntimeSink() = default;
   virtual void OnAck(Ack ack) = 0;
   virtual void OnStageResult(StageResult result) = 0;
-  // Progress of a load: bytes read so far and in all.
+  // Progress of a load, of tensors or of a save: bytes so far and in all.
   virtual void OnProgress(uint64_t stage_id, int64_t done_bytes, int64_t total_bytes) = 0;
-  // Streamed blocks of a run, in the order of its result, after its Ack; each is one string of a block's bytes. The
-  // sink opens a data stream for `transfer_id`.
-  virtual void OnResultData(uint64_t transfer_id, std::vector<std::string> blocks) = 0;
+  // Blocks that are sent: streamed ones of a run, in the order of its result, after its Ack; those of a StageSend. The
+  // sink opens a data stream for `transfer_id` and sends them one after the other.
+  virtual void OnResultData(uint64_t transfer_id, std::vector<DataBlock> blocks) = 0;
   // The sink opens a data stream and calls ReceiveData with what arrives.
   virtual void OnReceiveWanted(uint64_t stage_id, uint64_t transfer_id, int64_t size_bytes) = 0;
+  // Nobody waits for this transfer any more: the sink cancels its stream, if there is one.
+  virtual void OnTransferDropped(uint64_t transfer_id) = 0;
 };
 
 struct WorkerRuntimeOptions {
-  std::string model_root;        // weights must lie under it; "" = no weights from files (PERMISSION_DENIED)
+  std::string model_root;        // files must lie under it; "" = none are read or written (PERMISSION_DENIED)
   double time_scale = 1;         // multiplies every time limit
   WeightFiles* files = nullptr;  // where weights are read from instead of model_root (tests); outlives the runtime
 };
@@ -61,12 +73,14 @@ class WorkerRuntime {
   void Enqueue(Command command);
   void StartStage(Stage stage);
   void DropStage(uint64_t stage_id);
-  // Bytes of a StageReceive, in order. The last call has `last`, or a failed status.
-  void ReceiveData(uint64_t stage_id, std::string bytes, bool last, absl::Status status);
+  // Bytes of a transfer of a StageReceive or of StageTensors, in order, by one thread for each transfer. The last call
+  // has `last`, or a failed status. False where nobody waits for it any more.
+  bool ReceiveData(uint64_t stage_id, uint64_t transfer_id, std::string bytes, bool last, absl::Status status);
   // Ends an epoch: its communicator's calls return within 100 ms and every later command of it fails. Thread-safe.
   void AbortEpoch(uint64_t mesh_id, uint64_t epoch, const std::string& reason);
-  // Drops meshes, models, staged work and queued commands, for a new session: expects sequence 1 of `term`.
-  void Reset(uint64_t term);
+  // Drops meshes, models, tensors, staged work and queued commands, for a new session: expects sequence 1 of `term`.
+  // `check_collectives`: communicators agree on each call before its payload.
+  void Reset(uint64_t term, bool check_collectives = false);
   RuntimeUsage Usage() const;
 
  private:

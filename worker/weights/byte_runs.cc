@@ -83,4 +83,38 @@ std::vector<Read> ReadsOf(absl::Span<const ByteRun> runs) {
   return reads;
 }
 
+BoxRuns::BoxRuns(absl::Span<const int64_t> sizes, absl::Span<const int64_t> local, absl::Span<const int64_t> array,
+                 absl::Span<const int64_t> offset, absl::Span<const int64_t> outer, int64_t item_size)
+    : run_bytes_(item_size) {
+  int64_t array_step = item_size, outer_step = item_size;
+  bool whole = true;  // what lies inside of this dim is one run in both arrays
+  for (size_t d = sizes.size(); d-- > 0;) {
+    first_.in_array += local[d] * array_step;
+    first_.in_outer += offset[d] * outer_step;
+    if (whole) {
+      run_bytes_ *= sizes[d];
+      whole = sizes[d] == array[d] && sizes[d] == outer[d];
+    } else {
+      counts_.insert(counts_.begin(), sizes[d]);
+      array_steps_.insert(array_steps_.begin(), array_step);
+      outer_steps_.insert(outer_steps_.begin(), outer_step);
+      count_ *= sizes[d];
+    }
+    array_step *= array[d];
+    outer_step *= outer[d];
+  }
+  if (run_bytes_ == 0) count_ = 0;
+}
+
+BoxRuns::Place BoxRuns::At(int64_t run) const {
+  Place place = first_;
+  for (size_t d = counts_.size(); d-- > 0;) {
+    const int64_t index = run % counts_[d];
+    run /= counts_[d];
+    place.in_array += index * array_steps_[d];
+    place.in_outer += index * outer_steps_[d];
+  }
+  return place;
+}
+
 }  // namespace tp::worker

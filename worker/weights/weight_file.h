@@ -28,8 +28,7 @@ class WeightFiles {
   virtual absl::StatusOr<std::unique_ptr<WeightFile>> Open(const std::string& path) = 0;
 };
 
-// Files under `root` only: a relative path starts there; PERMISSION_DENIED for a path that lies outside, as written or
-// after resolving links, and for every path where `root` is "".
+// Files under `root` only, as ModelRoot (model_root.h) resolves their paths.
 std::unique_ptr<WeightFiles> CreateRootedWeightFiles(const std::string& root);
 
 }  // namespace tp::worker

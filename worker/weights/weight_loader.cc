@@ -1,10 +1,8 @@
 #include "worker/weights/weight_loader.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,13 +37,17 @@ absl::StatusOr<HostTensor> EmptyTensor(DType dtype, Shape shape, bool with_bytes
   return tensor;
 }
 
-// Truncated, the nearest one where it is out of range, 0 for NaN: as casts of tensors.
-int64_t IntegerFrom(double value) {
-  constexpr double kLimit = 9223372036854775808.0;  // 2^63
-  if (std::isnan(value)) return 0;
-  if (value >= kLimit) return std::numeric_limits<int64_t>::max();
-  if (value < -kLimit) return std::numeric_limits<int64_t>::min();
-  return static_cast<int64_t>(value);
+// The `count` indices (fewer at the end) from the `begin`-th on of those in the intervals.
+std::vector<Interval> PartOf(const std::vector<Interval>& intervals, int64_t begin, int64_t count) {
+  std::vector<Interval> part;
+  for (const Interval& interval : intervals) {
+    const int64_t size = interval.end - interval.begin;
+    const int64_t skipped = std::min(begin, size), taken = std::min(count, size - skipped);
+    if (taken > 0) part.push_back({interval.begin + skipped, interval.begin + skipped + taken});
+    begin -= skipped;
+    count -= taken;
+  }
+  return part;
 }
 
 absl::Status CheckDim(const WeightSource& source, const Shape& shape, absl::string_view what) {
@@ -156,30 +158,46 @@ absl::StatusOr<HostTensor> WeightLoader::EvaluateFile(const WeightSource& source
   TP_ASSIGN_OR_RETURN(const WeightFile* file, FileAt(source.path));
   TP_ASSIGN_OR_RETURN(const SafetensorsTensor* tensor, file->Get(source.tensor));
   TP_ASSIGN_OR_RETURN(HostTensor out, EmptyTensor(tensor->dtype, ShapeOf(region), count == nullptr));
+  if (count != nullptr) {
+    for (const Read& read : ReadsOf(ByteRunsOf(tensor->shape, ItemSize(tensor->dtype), tensor->begin, region))) {
+      *count += read.size;
+    }
+    return out;
+  }
+  TP_RETURN_IF_ERROR(ReadFile(source, region, out.bytes.data(), nullptr));
+  return out;
+}
+
+absl::Status WeightLoader::ReadFile(const WeightSource& source, const Region& region, char* block,
+                                    const WriteBlock& write) {
+  TP_ASSIGN_OR_RETURN(const WeightFile* file, FileAt(source.path));
+  TP_ASSIGN_OR_RETURN(const SafetensorsTensor* tensor, file->Get(source.tensor));
   const std::vector<ByteRun> runs = ByteRunsOf(tensor->shape, ItemSize(tensor->dtype), tensor->begin, region);
   std::string span;
   for (const Read& read : ReadsOf(runs)) {
-    if (count != nullptr) {
-      *count += read.size;
-      continue;
-    }
     TP_RETURN_IF_ERROR(CheckCancelled());
     const ByteRun& first = runs[read.first_run];
-    char* to = out.bytes.data() + first.to + (read.offset - first.offset);
-    if (read.run_count > 1) {
-      span.resize(static_cast<size_t>(read.size));
-      to = span.data();
-    }
-    const absl::Status status = file->ReadRange(read.offset, read.size, to);
+    const int64_t begin = first.to + (read.offset - first.offset);
+    const bool direct = block != nullptr && read.run_count == 1;
+    if (!direct) span.resize(static_cast<size_t>(read.size));
+    const absl::Status status = file->ReadRange(read.offset, read.size, direct ? block + begin : span.data());
     if (!status.ok()) return Annotate(status, absl::StrCat("tensor '", source.tensor, "'"));
-    for (size_t i = read.first_run; read.run_count > 1 && i < read.first_run + read.run_count; ++i) {
-      std::memcpy(out.bytes.data() + runs[i].to, span.data() + (runs[i].offset - read.offset),
-                  static_cast<size_t>(runs[i].size));
-    }
     bytes_read_ += read.size;
     if (options_.progress) options_.progress(bytes_read_);
+    if (direct) continue;
+    // Runs follow each other in the block, so they move together in the span.
+    int64_t size = read.run_count == 1 ? read.size : 0;
+    for (size_t i = read.first_run; read.run_count > 1 && i < read.first_run + read.run_count; ++i) {
+      std::memmove(span.data() + size, span.data() + (runs[i].offset - read.offset), static_cast<size_t>(runs[i].size));
+      size += runs[i].size;
+    }
+    if (block != nullptr) {
+      std::memcpy(block + begin, span.data(), static_cast<size_t>(size));
+    } else {
+      TP_RETURN_IF_ERROR(write(begin, span.data(), size));
+    }
   }
-  return out;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<HostTensor> WeightLoader::EvaluateTranspose(const WeightSource& source, const Region& region,
@@ -239,38 +257,43 @@ absl::StatusOr<HostTensor> WeightLoader::EvaluateConcat(const WeightSource& sour
   return out;
 }
 
-absl::StatusOr<HostTensor> WeightLoader::Initial(const LoadState& state, const Region& region) const {
-  const DType wide = IsFloating(state.dtype) ? DType::kF64 : DType::kI64;
-  TP_ASSIGN_OR_RETURN(HostTensor out, EmptyTensor(wide, ShapeOf(region), true));
-  std::vector<std::vector<int64_t>> indices;
-  for (const auto& dim : region) {
-    indices.emplace_back();
-    for (const Interval& interval : dim) {
-      for (int64_t i = interval.begin; i < interval.end; ++i) indices.back().push_back(i);
-    }
-  }
-  const Shape strides = RowMajorStrides(state.shape);
-  const int64_t elements = ElementCount(out.shape);
-  Shape at(region.size(), 0);
-  for (int64_t i = 0; i < elements; ++i) {
-    if (i % 65536 == 0) TP_RETURN_IF_ERROR(CheckCancelled());
-    int64_t global = 0;
-    for (size_t d = 0; d < at.size(); ++d) global += indices[d][static_cast<size_t>(at[d])] * strides[d];
-    const double value = InitialValue(state.source.initializer, seed_, state.path, state.shape, global);
-    if (wide == DType::kF64) {
-      out.data<double>()[i] = value;
-    } else {
-      out.data<int64_t>()[i] = IntegerFrom(value);
-    }
-    for (size_t d = at.size(); d-- > 0;) {
-      if (++at[d] < out.shape[d]) break;
+absl::Status WeightLoader::Initial(const LoadState& state, const Region& region, const WriteBlock& write) const {
+  const int64_t item = ItemSize(state.dtype), most = kMaxRead / item;
+  const Shape shape = ShapeOf(region);
+  if (ElementCount(shape) == 0) return CheckInitializer(state.source.initializer, state.shape);
+  // A piece has one index of each dim before `cut`, some of dim `cut`, and all of those after it.
+  size_t cut = shape.size();
+  int64_t inner = 1;
+  while (cut > 0 && inner * shape[cut - 1] <= most) inner *= shape[--cut];
+  Region piece = region;
+  Shape at(shape.size(), 0);  // local index
+  std::string bytes;
+  int64_t written = 0;
+  const auto fill = [&]() -> absl::Status {
+    TP_RETURN_IF_ERROR(CheckCancelled());
+    bytes.resize(static_cast<size_t>(ElementCount(ShapeOf(piece)) * item));
+    TP_RETURN_IF_ERROR(
+        FillInitial(state.source.initializer, seed_, state.path, state.shape, piece, state.dtype, bytes.data()));
+    TP_RETURN_IF_ERROR(write(written, bytes.data(), static_cast<int64_t>(bytes.size())));
+    written += static_cast<int64_t>(bytes.size());
+    return absl::OkStatus();
+  };
+  if (cut == 0) return fill();
+  const int64_t rows = most / inner;  // of dim cut - 1; at least 1
+  while (true) {
+    for (size_t d = 0; d < cut; ++d) piece[d] = PartOf(region[d], at[d], d + 1 == cut ? rows : 1);
+    TP_RETURN_IF_ERROR(fill());
+    at[cut - 1] += rows;
+    for (size_t d = cut; d-- > 0;) {
+      if (at[d] < shape[d]) break;
+      if (d == 0) return absl::OkStatus();
       at[d] = 0;
+      ++at[d - 1];
     }
   }
-  return out;
 }
 
-absl::StatusOr<HostTensor> WeightLoader::EvaluateState(const LoadState& state, int64_t* count) {
+absl::StatusOr<WeightLoader::Region> WeightLoader::RegionOf(const LoadState& state) const {
   TP_RETURN_IF_ERROR(CheckedBytes(state.shape, state.dtype).status());
   TP_ASSIGN_OR_RETURN(const Placements placements,
                       NormalizePlacements(state.placements, static_cast<int>(state.shape.size()), state.dtype, mesh_));
@@ -279,29 +302,64 @@ absl::StatusOr<HostTensor> WeightLoader::EvaluateState(const LoadState& state, i
   for (size_t d = 0; d < state.shape.size(); ++d) {
     region.push_back(OwnedIntervals(state.shape[d], static_cast<int>(d), placements, mesh_, coordinate_));
   }
-  if (state.source.kind == WeightSource::Kind::kInitializer) {
-    if (count != nullptr) return HostTensor{};
-    return Initial(state, region);
-  }
+  return region;
+}
+
+absl::StatusOr<WeightLoader::Type> WeightLoader::CheckedTypeOf(const LoadState& state) {
   TP_ASSIGN_OR_RETURN(const Type type, TypeOf(state.source));
   if (type.shape != state.shape) {
     return absl::InvalidArgumentError(absl::StrCat("expected shape ", ShapeText(state.shape), ", its source '",
                                                    state.source.tensor, "' has ", ShapeText(type.shape)));
   }
-  return Evaluate(state.source, region, count);
+  return type;
+}
+
+absl::StatusOr<HostTensor> WeightLoader::EvaluateState(const LoadState& state) {
+  TP_ASSIGN_OR_RETURN(const Region region, RegionOf(state));
+  if (state.source.kind == WeightSource::Kind::kInitializer) {
+    TP_ASSIGN_OR_RETURN(HostTensor out, EmptyTensor(state.dtype, ShapeOf(region), true));
+    TP_RETURN_IF_ERROR(Initial(state, region, [&](int64_t offset, const char* data, int64_t size) {
+      std::memcpy(out.bytes.data() + offset, data, static_cast<size_t>(size));
+      return absl::OkStatus();
+    }));
+    return out;
+  }
+  TP_RETURN_IF_ERROR(CheckedTypeOf(state).status());
+  return Evaluate(state.source, region, nullptr);
 }
 
 absl::StatusOr<HostTensor> WeightLoader::Load(const LoadState& state) {
-  absl::StatusOr<HostTensor> tensor = EvaluateState(state, nullptr);
+  absl::StatusOr<HostTensor> tensor = EvaluateState(state);
   if (!tensor.ok()) return Annotate(tensor.status(), state.path);
   if (tensor->dtype == state.dtype) return tensor;
   return ConvertTo(*tensor, state.dtype);
 }
 
+absl::Status WeightLoader::LoadInto(const LoadState& state, const WriteBlock& write) {
+  auto load = [&]() -> absl::Status {
+    TP_ASSIGN_OR_RETURN(const Region region, RegionOf(state));
+    if (state.source.kind == WeightSource::Kind::kInitializer) return Initial(state, region, write);
+    TP_ASSIGN_OR_RETURN(const Type type, CheckedTypeOf(state));
+    if (state.source.kind == WeightSource::Kind::kFile && type.dtype == state.dtype) {
+      return ReadFile(state.source, region, nullptr, write);
+    }
+    TP_ASSIGN_OR_RETURN(HostTensor tensor, Evaluate(state.source, region, nullptr));
+    if (tensor.dtype != state.dtype) tensor = ConvertTo(tensor, state.dtype);
+    if (tensor.bytes.empty()) return absl::OkStatus();
+    return write(0, tensor.bytes.data(), static_cast<int64_t>(tensor.bytes.size()));
+  };
+  return Annotate(load(), state.path);
+}
+
 absl::StatusOr<int64_t> WeightLoader::PlannedBytes(const LoadState& state) {
   int64_t bytes = 0;
-  const absl::Status status = EvaluateState(state, &bytes).status();
-  if (!status.ok()) return Annotate(status, state.path);
+  auto plan = [&]() -> absl::Status {
+    TP_ASSIGN_OR_RETURN(const Region region, RegionOf(state));
+    if (state.source.kind == WeightSource::Kind::kInitializer) return absl::OkStatus();
+    TP_RETURN_IF_ERROR(CheckedTypeOf(state).status());
+    return Evaluate(state.source, region, &bytes).status();
+  };
+  TP_RETURN_IF_ERROR(Annotate(plan(), state.path));
   return bytes;
 }
 

@@ -35,6 +35,11 @@ class WeightLoader {
   // reason: NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT (shapes that do not fit), DATA_LOSS, UNAVAILABLE; CANCELLED;
   // UNIMPLEMENTED for an initializer inside a slice, transpose or concatenation. An alias is the caller's work.
   absl::StatusOr<HostTensor> Load(const LoadState& state);
+  // The same block, given to `write` piece by piece as it is read or made: a piece is at most 4 MiB where the state is
+  // a file tensor of its dtype or an initializer, so that the block is in memory once, at its destination. Pieces cover
+  // the block once; no call for a block without elements. Errors of Load and of `write`.
+  using WriteBlock = std::function<absl::Status(int64_t offset, const char* data, int64_t size)>;
+  absl::Status LoadInto(const LoadState& state, const WriteBlock& write);
   // Bytes that Load will read of files. Opens the files, reads nothing else. Same errors.
   absl::StatusOr<int64_t> PlannedBytes(const LoadState& state);
   // Of tensors' data so far, headers apart.
@@ -53,10 +58,14 @@ class WeightLoader {
   // The block of `source` that `region` names; with `count` set, adds the bytes to read to it and reads nothing.
   absl::StatusOr<HostTensor> Evaluate(const WeightSource& source, const Region& region, int64_t* count);
   absl::StatusOr<HostTensor> EvaluateFile(const WeightSource& source, const Region& region, int64_t* count);
+  // To `block` where it is not nullptr, else piece by piece to `write`.
+  absl::Status ReadFile(const WeightSource& source, const Region& region, char* block, const WriteBlock& write);
   absl::StatusOr<HostTensor> EvaluateTranspose(const WeightSource& source, const Region& region, int64_t* count);
   absl::StatusOr<HostTensor> EvaluateConcat(const WeightSource& source, const Region& region, int64_t* count);
-  absl::StatusOr<HostTensor> Initial(const LoadState& state, const Region& region) const;
-  absl::StatusOr<HostTensor> EvaluateState(const LoadState& state, int64_t* count);
+  absl::Status Initial(const LoadState& state, const Region& region, const WriteBlock& write) const;
+  absl::StatusOr<Region> RegionOf(const LoadState& state) const;
+  absl::StatusOr<Type> CheckedTypeOf(const LoadState& state);
+  absl::StatusOr<HostTensor> EvaluateState(const LoadState& state);
   absl::Status CheckCancelled() const;
 
   WeightFiles& files_;

@@ -177,10 +177,10 @@ TEST(Receive, GivesARunItsInput) {
   const uint64_t id = cluster.NextStageId();
   cluster.runtime(0).StartStage({id, 1, StageReceive{55, 8}});
   EXPECT_THAT(cluster.sink(0).wanted(), ElementsAre(id));
-  cluster.runtime(0).ReceiveData(id, x.bytes.substr(0, 3), false, absl::OkStatus());
+  cluster.runtime(0).ReceiveData(id, 55, x.bytes.substr(0, 3), false, absl::OkStatus());
   cluster.Send([&](int) { return tp::Run{"mlp", {{"x", {1, 2}, {}, id}}, 0}; });
   EXPECT_THAT(std::string(cluster.Collect().status.message()), HasSubstr("under way"));
-  cluster.runtime(0).ReceiveData(id, x.bytes.substr(3), true, absl::OkStatus());
+  cluster.runtime(0).ReceiveData(id, 55, x.bytes.substr(3), true, absl::OkStatus());
   EXPECT_EQ(cluster.sink(0).ResultOf(id).status, absl::OkStatus());
   cluster.Send([&](int) { return tp::Run{"mlp", {{"x", {1, 2}, {}, id}}, 0}; });
   const ClusterAnswer staged = cluster.Collect();
@@ -191,10 +191,10 @@ TEST(Receive, GivesARunItsInput) {
 TEST(Receive, AnotherSizeOrAFailureIsTheResult) {
   RuntimeCluster cluster(1);
   cluster.runtime(0).StartStage({1, 1, StageReceive{5, 8}});
-  cluster.runtime(0).ReceiveData(1, "short", true, absl::OkStatus());
+  cluster.runtime(0).ReceiveData(1, 5, "short", true, absl::OkStatus());
   EXPECT_THAT(std::string(cluster.sink(0).ResultOf(1).status.message()), HasSubstr("expected 8 bytes, got 5"));
   cluster.runtime(0).StartStage({2, 1, StageReceive{6, 8}});
-  cluster.runtime(0).ReceiveData(2, "12", false, absl::UnavailableError("the client is gone"));
+  cluster.runtime(0).ReceiveData(2, 6, "12", false, absl::UnavailableError("the client is gone"));
   EXPECT_EQ(cluster.sink(0).ResultOf(2).status.code(), absl::StatusCode::kUnavailable);
 }
 

@@ -48,5 +48,37 @@ TEST(ReadsOf, LongRunsAreReadInPieces) {
   EXPECT_EQ(reads[2].size, 1);
 }
 
+TEST(BoxRuns, ColumnsAreOneRunARow) {
+  // Columns [2, 4) of an F32 [3, 4] that is columns 1 to 4 of a [3, 9].
+  const BoxRuns runs(Shape{3, 2}, Shape{0, 2}, Shape{3, 4}, Shape{0, 3}, Shape{3, 9}, 4);
+  ASSERT_EQ(runs.count(), 3);
+  EXPECT_EQ(runs.run_bytes(), 8);
+  EXPECT_EQ(runs.At(0).in_array, 8);
+  EXPECT_EQ(runs.At(0).in_outer, 12);
+  EXPECT_EQ(runs.At(2).in_array, 8 + 2 * 16);
+  EXPECT_EQ(runs.At(2).in_outer, 12 + 2 * 36);
+}
+
+TEST(BoxRuns, WhatIsWholeInBothArraysIsOneRun) {
+  const BoxRuns rows(Shape{2, 3, 4}, Shape{1, 0, 0}, Shape{4, 3, 4}, Shape{5, 0, 0}, Shape{9, 3, 4}, 2);
+  EXPECT_EQ(rows.count(), 1);
+  EXPECT_EQ(rows.run_bytes(), 48);
+  EXPECT_EQ(rows.At(0).in_array, 24);
+  EXPECT_EQ(rows.At(0).in_outer, 120);
+  // Whole in the array, but not in the larger one.
+  const BoxRuns middle(Shape{2, 3, 4}, Shape{0, 0, 0}, Shape{2, 3, 4}, Shape{0, 1, 0}, Shape{2, 5, 4}, 1);
+  EXPECT_EQ(middle.count(), 2);
+  EXPECT_EQ(middle.run_bytes(), 12);
+  EXPECT_EQ(middle.At(1).in_array, 12);
+  EXPECT_EQ(middle.At(1).in_outer, 24);
+}
+
+TEST(BoxRuns, ScalarsAndEmptyBoxes) {
+  const BoxRuns scalar(Shape{}, Shape{}, Shape{}, Shape{}, Shape{}, 8);
+  EXPECT_EQ(scalar.count(), 1);
+  EXPECT_EQ(scalar.run_bytes(), 8);
+  EXPECT_EQ(BoxRuns(Shape{0, 3}, Shape{0, 0}, Shape{0, 3}, Shape{4, 0}, Shape{4, 3}, 8).count(), 0);
+}
+
 }  // namespace
 }  // namespace tp::worker

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "worker/weights/model_root.h"
+
 namespace tp::worker {
 namespace {
 
@@ -57,6 +59,22 @@ TEST_F(RootedWeightFilesTest, RefusesWhatLiesOutside) {
   }
   EXPECT_EQ(Open("", root + "/sub/in.safetensors"), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(Open(root, "sub/missing"), absl::StatusCode::kNotFound);
+}
+
+TEST_F(RootedWeightFilesTest, NewFoldersLieUnderTheRootAfterTheirAncestorsAreResolved) {
+  const std::string given = folder_ + "/root", real = fs::canonical(given).string();
+  const ModelRoot root(given);
+  EXPECT_EQ(*root.ResolveNew("sub/new/deep"), real + "/sub/new/deep");
+  EXPECT_EQ(*root.ResolveNew(given + "/new/"), real + "/new");
+  EXPECT_EQ(*root.ResolveNew("sub"), real + "/sub");
+  EXPECT_EQ(*ModelRoot(folder_ + "/alias").ResolveNew(folder_ + "/alias/new"), real + "/new");
+  fs::create_symlink(folder_ + "/nowhere", given + "/dangling");
+  for (const std::string& path :
+       {std::string("up/new"), std::string("../new"), folder_ + "/new", folder_ + "/root2/new", std::string("dangling"),
+        std::string("dangling/new"), std::string("sub/../../new")}) {
+    EXPECT_EQ(root.ResolveNew(path).status().code(), absl::StatusCode::kPermissionDenied) << path;
+  }
+  EXPECT_EQ(ModelRoot("").ResolveNew("x").status().code(), absl::StatusCode::kPermissionDenied);
 }
 
 }  // namespace

@@ -211,5 +211,51 @@ TEST_F(WeightLoaderTest, ReportsProgressAndStopsWhenCancelled) {
   EXPECT_EQ(progress, std::vector<int64_t>{4 << 20});
 }
 
+TEST_F(WeightLoaderTest, LoadIntoGivesTheSameBlockInPieces) {
+  Write({{"t", Counting({3, 4})}, {"wide", Counting({1100, 1024})}});
+  WeightSource noise;
+  noise.initializer = {Initializer::Kind::kUniform, -1, 1};
+  for (const LoadState& state :
+       {State({3, 4}, Placement::Shard(1), File(file_, "t")),
+        State({1100, 1024}, Placement::Shard(0), File(file_, "wide")),
+        State({1100, 1024}, Placement::Shard(1), File(file_, "wide")),
+        State({3, 4}, Placement::Shard(0), File(file_, "t"), DType::kF64),
+        State({4, 3}, Placement::Shard(0), Transpose(File(file_, "t"), {1, 0})),
+        State({700, 301}, Placement::StridedShard(1, 2), noise), State({5}, Placement::Shard(0), noise, DType::kBF16),
+        State({1, 4}, Placement::Shard(0), noise), State({}, Placement::Replicate(), noise)}) {
+    for (int rank : {0, 1}) {
+      const HostTensor expected = *Load(state, rank);
+      std::string bytes(expected.bytes.size(), '?');
+      int64_t written = 0;
+      WeightLoader loader(*files_, mesh_, {rank}, 9, {});
+      ASSERT_EQ(loader.LoadInto(state,
+                                [&](int64_t offset, const char* data, int64_t size) {
+                                  EXPECT_GT(size, 0);
+                                  EXPECT_LE(size, 4 << 20);
+                                  bytes.replace(static_cast<size_t>(offset), static_cast<size_t>(size), data,
+                                                static_cast<size_t>(size));
+                                  written += size;
+                                  return absl::OkStatus();
+                                }),
+                absl::OkStatus());
+      EXPECT_EQ(written, static_cast<int64_t>(bytes.size()));
+      EXPECT_EQ(bytes, expected.bytes);
+    }
+  }
+}
+
+TEST_F(WeightLoaderTest, LoadIntoEndsWithTheFirstErrorOfItsTarget) {
+  WeightSource noise;
+  WeightLoader loader(*files_, mesh_, {0}, 9, {});
+  int calls = 0;
+  const absl::Status status =
+      loader.LoadInto(State({1 << 20}, Placement::Replicate(), noise), [&](int64_t, const char*, int64_t) {
+        ++calls;
+        return absl::ResourceExhaustedError("full");
+      });
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(calls, 1);
+}
+
 }  // namespace
 }  // namespace tp::worker
