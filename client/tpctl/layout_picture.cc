@@ -11,7 +11,7 @@
 namespace tp::client {
 namespace {
 
-constexpr int64_t kMaxRows = 16, kMaxColumns = 32;
+constexpr int64_t kMaxRows = 16, kMaxColumns = 24;
 constexpr size_t kMaxWidth = 120;
 constexpr int kMaxRanks = 4096;  // a picture of more tells nothing
 constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";

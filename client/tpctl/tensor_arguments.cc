@@ -28,6 +28,11 @@ constexpr InitializerForm kInitializers[] = {
     {"eye", Initializer::Kind::kEye, 0, 0, 0, 0, "eye"},
     {"uniform", Initializer::Kind::kUniform, 0, 2, 0, 1, "uniform(low,high)"},
     {"normal", Initializer::Kind::kNormal, 0, 2, 0, 1, "normal(mean,std)"},
+    {"truncated_normal", Initializer::Kind::kTruncatedNormal, 0, 2, 0, 1, "truncated_normal(mean,std)"},
+    {"kaiming_uniform", Initializer::Kind::kKaimingUniform, 0, 0, 0, 0, "kaiming_uniform"},
+    {"kaiming_normal", Initializer::Kind::kKaimingNormal, 0, 0, 0, 0, "kaiming_normal"},
+    {"xavier_uniform", Initializer::Kind::kXavierUniform, 0, 0, 0, 0, "xavier_uniform"},
+    {"xavier_normal", Initializer::Kind::kXavierNormal, 0, 0, 0, 0, "xavier_normal"},
 };
 
 absl::Status BadInitializer(const std::string& text) {
@@ -100,7 +105,8 @@ absl::StatusOr<Initializer> ParseInitializer(const std::string& text) {
     // On the wire 0 stands for the default of 1.
     if (form.kind == Initializer::Kind::kArange && initializer.b == 0)
       return absl::InvalidArgumentError("--init arange: a step of 0 gives a constant; use constant(V)");
-    if (form.kind == Initializer::Kind::kNormal && initializer.b <= 0)
+    const bool normal = form.kind == Initializer::Kind::kNormal || form.kind == Initializer::Kind::kTruncatedNormal;
+    if (normal && initializer.b <= 0)
       return absl::InvalidArgumentError(absl::StrCat("--init ", name, ": the standard deviation must be over 0"));
     return initializer;
   }

@@ -34,8 +34,11 @@ TEST(TensorArgumentsTest, Initializers) {
   EXPECT_EQ(*ParseInitializer("arange(3, -2)"), (Initializer{Initializer::Kind::kArange, 3, -2}));
   EXPECT_EQ(*ParseInitializer("normal(1,0.5)"), (Initializer{Initializer::Kind::kNormal, 1, 0.5}));
   EXPECT_EQ(*ParseInitializer("uniform"), (Initializer{Initializer::Kind::kUniform, 0, 1}));
-  for (const char* text : {"", "nothing", "zeros(1)", "constant", "constant(1,2)", "constant(1", "constant(x)",
-                           "constant(1e400)", "constant(nan)", "arange(1,0)", "normal(0,0)", "normal(0,-1)"})
+  EXPECT_EQ(*ParseInitializer("truncated_normal(0,2)"), (Initializer{Initializer::Kind::kTruncatedNormal, 0, 2}));
+  EXPECT_EQ(ParseInitializer("xavier_normal")->kind, Initializer::Kind::kXavierNormal);
+  for (const char* text :
+       {"", "nothing", "zeros(1)", "kaiming_uniform(1)", "truncated_normal(0,-1)", "constant", "constant(1,2)",
+        "constant(1", "constant(x)", "constant(1e400)", "constant(nan)", "arange(1,0)", "normal(0,0)", "normal(0,-1)"})
     EXPECT_EQ(ParseInitializer(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
 }
 

@@ -43,16 +43,15 @@ TEST(TensorRenderTest, ShardsAsScriptsReadThem) {
                                        {.rank = 1, .worker = "b", .offset = {1, 0}, .shape = {1, 2}, .bytes = 8}}};
   const std::vector<HostTensor> values = {MakeHostTensor<float>({1, 2}, {0.5f, NAN}),
                                           MakeHostTensor<float>({1, 2}, {-INFINITY, 3})};
-  EXPECT_EQ(json::parse(ShardsText(description, &values, true)), json::parse(R"({
+  EXPECT_EQ(json::parse(ShardsText(description, &values, true)), json::parse(R"json({
     "shape": [2, 2], "dtype": "F32", "placements": "tp=S(0)", "shards": [
       {"rank": 0, "worker": "a", "offset": [0, 0], "shape": [1, 2], "bytes": 8, "values": [[0.5, "NaN"]]},
-      {"rank": 1, "worker": "b", "offset": [1, 0], "shape": [1, 2], "bytes": 8, "values": [["-Infinity", 3.0]]}]
-})"));
+      {"rank": 1, "worker": "b", "offset": [1, 0], "shape": [1, 2], "bytes": 8, "values": [["-Infinity", 3.0]]}]})json"));
   EXPECT_FALSE(json::parse(ShardsText(description, nullptr, true))["shards"][0].contains("values"));
-const std::string text = ShardsText(description, &values, false);
-EXPECT_THAT(text, HasSubstr("1     b       [1, 0]  [1, 2]  8\n"));
-EXPECT_THAT(text, HasSubstr("| 0   0 |\n+-------+\n| 1   1 |"));
-EXPECT_THAT(text, HasSubstr("rank 1:\n[[-inf, 3]]\n"));
+  const std::string text = ShardsText(description, &values, false);
+  EXPECT_THAT(text, HasSubstr("1     b       [1, 0]  [1, 2]  8\n"));
+  EXPECT_THAT(text, HasSubstr("| 0   0 |\n+-------+\n| 1   1 |"));
+  EXPECT_THAT(text, HasSubstr("rank 1:\n[[-inf, 3]]\n"));
 }
 
 TEST(TensorRenderTest, NestedValues) {
