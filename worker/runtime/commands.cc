@@ -66,6 +66,7 @@ absl::Status WorkerRuntime::Impl::ApplyCommit(const Commit& commit) {
         return absl::FailedPreconditionError(absl::StrCat("commit of epoch ", staged.epoch, " of mesh ", staged.mesh_id,
                                                           ", expected ", mesh.epoch, " or later"));
       }
+      closed_wire_bytes_ += WireBytes(mesh);
       replaced = std::exchange(mesh.communicator, std::move(staged.communicator));
       mesh.epoch = staged.epoch;
       mesh.ended = absl::OkStatus();
@@ -100,6 +101,7 @@ absl::Status WorkerRuntime::Impl::ApplyCloseMesh(const Command& command) {
     return absl::FailedPreconditionError(
         absl::StrCat("mesh ", command.mesh_id, ": expected epoch ", it->second.epoch, ", got ", command.epoch));
   }
+  closed_wire_bytes_ += WireBytes(it->second);
   std::swap(closed, it->second);
   meshes_.erase(it);
   aborted_.erase(command.mesh_id);

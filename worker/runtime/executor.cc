@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "worker/runtime/paced_communicator.h"
 #include "worker/tensor/redistribute_executor.h"
 
 namespace tp::worker {
@@ -193,7 +194,8 @@ absl::StatusOr<int64_t> ProgramExecutor::Redistribute(const StepContext& context
   if (bound.memory.scratch_bytes[index] > 0) {
     scratch = {context.arena.data() + bound.memory.scratch_offset[index], bound.memory.scratch_bytes[index]};
   }
-  const RedistributeContext redistribute{context.device, context.stream, context.communicator,
+  PacedCommunicator paced(context.communicator, context.pace);
+  const RedistributeContext redistribute{context.device, context.stream, paced,
                                          program_->mesh, coordinate_,    context.pace.Deadline()};
   return ExecuteRedistributeStep(redistribute, *instruction.step, *from.global, from.view, to.view, scratch);
 }

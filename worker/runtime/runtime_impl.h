@@ -43,6 +43,8 @@ class WorkerRuntime::Impl {
     bool done = false;
   };
 
+  // What a communicator moved so far.
+  static uint64_t WireBytes(const MeshEntry& mesh);
   void ExecutorLoop();
   // Runs on the executor thread, before queued commands; blocks until done. CANCELLED once the runtime ends.
   absl::Status OnDevice(const std::function<absl::Status()>& run);
@@ -84,6 +86,7 @@ class WorkerRuntime::Impl {
   std::map<uint64_t, std::pair<uint64_t, std::string>> aborted_;  // mesh -> the last epoch that was aborted, why
   uint64_t term_ = 0;
   RuntimeUsage usage_;
+  uint64_t closed_wire_bytes_ = 0;  // of communicators that are gone
   bool stopping_ = false;
 
   std::atomic<bool> check_collectives_ = false;

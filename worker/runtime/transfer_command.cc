@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/redistribute/transfer.h"
+#include "worker/runtime/paced_communicator.h"
 #include "worker/runtime/tensor_commands.h"
 #include "worker/tensor/transfer.h"
 
@@ -120,13 +121,13 @@ WorkOutcome ExecuteTransfer(const TensorWork& work, const tp::Transfer& transfer
   CommandHeaders headers(context, CommandFingerprint(FingerprintText(transfer)), &outcome);
   Part part;
   if (!headers.Agree(0, false, Prepare(work, transfer, &part))) return outcome;
-  context.pace.Advance();
+  PacedCommunicator paced(context.communicator, context.pace);
   ConstTensorView source;
   TensorView target;
   if (part.source != nullptr) source = ViewOf(*part.source);
   if (part.target != nullptr) target = ViewOf(*part.target);
   const absl::StatusOr<int64_t> received =
-      ExecuteTransfer({context.device, context.stream, context.communicator, context.pace.Deadline()}, *part.moves,
+      ExecuteTransfer({context.device, context.stream, paced, context.pace.Deadline()}, *part.moves,
                       part.source == nullptr ? nullptr : &source, part.target == nullptr ? nullptr : &target,
                       {part.scratch->data(), part.scratch->size()});
   if (!received.ok()) {

@@ -198,6 +198,7 @@ void WorkerRuntime::Impl::Reset(uint64_t term, bool check_collectives) {
     completed_ = 0;
     std::map<uint64_t, MeshEntry> meshes;  // freed outside the lock
     const std::lock_guard lock(mutex_);
+    for (const auto& [id, mesh] : meshes_) closed_wire_bytes_ += WireBytes(mesh);
     meshes.swap(meshes_);
     aborted_.clear();
     term_ = term;
@@ -208,10 +209,18 @@ void WorkerRuntime::Impl::Reset(uint64_t term, bool check_collectives) {
   stages_->Clear();  // what a stage thread had under way
 }
 
+uint64_t WorkerRuntime::Impl::WireBytes(const MeshEntry& mesh) {
+  if (mesh.communicator == nullptr) return 0;
+  const WireCounters wire = mesh.communicator->wire();
+  return static_cast<uint64_t>(wire.bytes_sent + wire.bytes_received);
+}
+
 RuntimeUsage WorkerRuntime::Impl::Usage() const {
   const std::lock_guard lock(mutex_);
   RuntimeUsage usage = usage_;
-  usage.progress = progress_;
+  // A call that moves much is progress while its bytes come.
+  usage.progress = progress_ + closed_wire_bytes_;
+  for (const auto& [id, mesh] : meshes_) usage.progress += WireBytes(mesh);
   usage.used_bytes += memory_.bytes();
   return usage;
 }
