@@ -1,6 +1,6 @@
 // Device: memory, streams and kernels of one processor (a set of CPU cores, a GPU). Every kernel call takes a stream,
 // returns at once and runs in the stream's order; CPU streams are inline. Host memory is touched only through the copy
-// calls. One thread owns a device. Example:
+// calls. One thread owns a device; any may Allocate, and copy from and to host on a stream of its own. Example:
 //   auto device = *CreateCpuDevice({.threads = 2});  auto stream = device->CreateStream();
 //   device->Unary(*stream, UnaryOp::kSilu, x, y);
 // Shapes are local. A tensor with a 0 in its shape is legal everywhere. Kernels check nothing that compiling proved;
