@@ -67,6 +67,7 @@ class PutCall : public grpc::ServerReadReactor<v1::PutTensorRequest>,
   }
 
   void OnOperation(const OperationReply& reply, const Core&) override {
+    if (!reply.status.ok()) StopSinks(reply.status);
     absl::MutexLock lock(&mutex_);
     if (ended_) return;
     ended_ = true;
@@ -163,11 +164,14 @@ class PutCall : public grpc::ServerReadReactor<v1::PutTensorRequest>,
     }
     context_.loop->Run([dispatcher = context_.dispatcher, id = id_](const Core&) { dispatcher->RemoveCall(id); });
     context_.loop->Post(CallCancelled{id_});
-    context_.loop->Run([self = shared_from_this(), status](const Core&) {
-      for (const auto& sink : self->sinks_) {
-        if (sink != nullptr) sink->Stop(status);
-      }
-    });
+    context_.loop->Run([self = shared_from_this(), status](const Core&) { self->StopSinks(status); });
+  }
+
+  // On the core's thread: ranks wait no longer for what will not come.
+  void StopSinks(const absl::Status& status) {
+    for (const auto& sink : sinks_) {
+      if (sink != nullptr) sink->Stop(status);
+    }
   }
 
   static constexpr size_t kReserve = static_cast<size_t>(kChunkBytes);
