@@ -110,21 +110,26 @@ class TensorCluster {
   template <typename Value>
   std::vector<Value> Shards(const std::string& name, const std::string& field) const {
     std::vector<Value> values;
-    for (const auto& shard : Json({"tensor", "shards", name})["shards"]) values.push_back(shard[field]);
+    const nlohmann::json shard_list = Json({"tensor", "shards", name});
+    for (const auto& shard : shard_list["shards"]) values.push_back(shard[field]);
     return values;
   }
   // The numbers of each rank's local block.
   std::vector<std::vector<double>> Locals(const std::string& name) const {
     std::vector<std::vector<double>> locals;
-    for (const auto& shard : Json({"tensor", "shards", name, "--values"})["shards"])
-      locals.push_back(Flat(shard["values"]));
+    const nlohmann::json shard_list = Json({"tensor", "shards", name, "--values"});
+    for (const auto& shard : shard_list["shards"]) locals.push_back(Flat(shard["values"]));
     return locals;
   }
   void Delete(const std::string& name) const { Ok({"tensor", "delete", name}); }
-  int64_t UsedBytes() const {
-    int64_t used = 0;
-    for (const auto& worker : Json({"workers"})["workers"]) used += worker["used_bytes"].get<int64_t>();
-    return used;
+  // Workers tell what they hold with their heartbeats.
+  bool UsedBytesBecome(int64_t bytes) const {
+    return Eventually([&] {
+      int64_t used = 0;
+      const nlohmann::json worker_list = Json({"workers"});
+      for (const auto& worker : worker_list["workers"]) used += worker["used_bytes"].get<int64_t>();
+      return used == bytes;
+    });
   }
 
  private:
@@ -137,14 +142,16 @@ template <int kWorkers>
 class TensorSuite : public ::testing::Test {
  protected:
   static void TearDownTestSuite() {
+    EXPECT_TRUE(tensors_->UsedBytesBecome(0));  // once: heartbeats are seconds apart
     delete tensors_;
     tensors_ = nullptr;
   }
   void TearDown() override {
     // What one test makes, the next one does not see.
-    for (const auto& tensor : tensors_->Json({"tensor", "list"})["tensors"]) tensors_->Delete(tensor["name"]);
-    for (const auto& mesh : tensors_->Json({"mesh", "list"})["meshes"]) tensors_->Ok({"mesh", "delete", mesh["name"]});
-    EXPECT_EQ(tensors_->UsedBytes(), 0);
+    const nlohmann::json tensor_list = tensors_->Json({"tensor", "list"});
+    for (const auto& tensor : tensor_list["tensors"]) tensors_->Delete(tensor["name"]);
+    const nlohmann::json mesh_list = tensors_->Json({"mesh", "list"});
+    for (const auto& mesh : mesh_list["meshes"]) tensors_->Ok({"mesh", "delete", mesh["name"]});
     EXPECT_EQ(tensors_->Json({"status"})["workers_healthy"], kWorkers);
   }
   static TensorCluster* tensors_;
