@@ -131,7 +131,7 @@ def main():
             nonlocal failed
             good = value < limit
             failed = failed or not good
-            print(f"{what:42} {value / MIB:9.1f} MiB, limit {limit / MIB:9.1f} MiB  {'ok' if good else 'PASSED'}")
+            print(f"{what:42} {value / MIB:9.1f} MiB, limit {limit / MIB:9.1f} MiB  {'ok' if good else 'OVER'}")
 
         check("coordinator, largest growth", sampler.peak["coordinator"] - before["coordinator"], 64 * MIB)
         for name in workers:

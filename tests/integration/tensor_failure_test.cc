@@ -77,7 +77,7 @@ TEST_F(TensorInput, Placements) {
   Nothing(put("tp=P(sum)"), "INVALID_ARGUMENT", {"P"});
   Nothing(put("tp=IS(0,2)"), "INVALID_ARGUMENT", {"5"});
   Nothing(put("tp=GS(0,3)"), "INVALID_ARGUMENT", {"3"});
-  Nothing(put("tp=SS(0,0)"), "INVALID_ARGUMENT", {"SS"});
+  Nothing(put("tp=SS(0,0)"), "INVALID_ARGUMENT", {"split_factor"});
   Nothing(put("tp=S(0),tp=R"), "INVALID_ARGUMENT", {"tp is placed twice"});
   Nothing(put("tp=Q"), "INVALID_ARGUMENT", {"Q"});
   t().Ok(put(" tp = S( -1 ) "));
