@@ -11,10 +11,10 @@ namespace tp::client {
 
 absl::Status Import(const GlobalOptions&, const ImportCommandOptions& options) {
   if (options.plan == "auto") return absl::UnimplementedError("--plan auto is not built yet; --plan standard is");
-  if (options.sequence_parallel) return absl::UnimplementedError("--sequence-parallel is not built yet");
   if (options.memory_limit != 0) return absl::UnimplementedError("--memory-limit is not built yet");
   ImportOptions import;
   import.degree = options.tp;
+  import.sequence_parallel = options.sequence_parallel;
   if (!options.compute_dtype.empty()) {
     TP_ASSIGN_OR_RETURN(import.compute_dtype, ParseDType(options.compute_dtype));
   }

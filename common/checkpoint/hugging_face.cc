@@ -140,7 +140,7 @@ absl::StatusOr<Submission> ImportHuggingFace(const std::string& folder, const Im
   TP_ASSIGN_OR_RETURN(submission.weights, FindWeights(root, config));
   submission.name = options.name.empty() ? NameOf(root) : options.name;
   submission.model = BuildLlamaModel(config, TokenizerOf(root, config));
-  submission.plan = StandardLlamaPlan(options.degree);
+  submission.plan = options.sequence_parallel ? SequenceLlamaPlan(options.degree) : StandardLlamaPlan(options.degree);
   submission.compute_dtype = options.compute_dtype.value_or(DType::kF32);
   return submission;
 }

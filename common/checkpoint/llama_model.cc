@@ -197,4 +197,21 @@ ParallelPlan StandardLlamaPlan(int degree) {
   return plan;
 }
 
+ParallelPlan SequenceLlamaPlan(int degree) {
+  ParallelPlan plan = StandardLlamaPlan(degree);
+  for (PlanEntry& entry : plan.entries) {
+    if (auto* rowwise = std::get_if<RowwiseParallel>(&entry.style)) rowwise->output_layouts = Placement::Shard(1);
+  }
+  for (const char* name : {"model.layers.*.input_layernorm", "model.layers.*.post_attention_layernorm", "model.norm"}) {
+    plan.entries.push_back({name, SequenceParallel{}, false});
+  }
+  PrepareModuleInput gathered;
+  gathered.input_layouts = {Placement::Shard(1)};
+  gathered.desired_input_layouts = {Placement::Replicate()};
+  for (const char* name : {"model.layers.*.self_attn", "model.layers.*.mlp"}) {
+    plan.entries.push_back({name, gathered, false});
+  }
+  return plan;
+}
+
 }  // namespace tp

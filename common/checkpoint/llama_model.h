@@ -22,4 +22,9 @@ std::map<std::string, Shape> LlamaStates(const LlamaConfig& config);
 // with L layers 1 + 2L all_reduces, and logits that stay cut.
 ParallelPlan StandardLlamaPlan(int degree);
 
+// The same weights, with the sequence (dim 1) cut between them: embedding and the projections back are reduce-scattered
+// into S(1), norms and residual sums run on S(1), attention, MLP and head gather it. With L layers 1 + 2L
+// reduce_scatters and 1 + 2L all_gathers.
+ParallelPlan SequenceLlamaPlan(int degree);
+
 }  // namespace tp

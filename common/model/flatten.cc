@@ -30,8 +30,10 @@ class Flattener {
   int NewValue(std::string name, TensorType type);
   absl::StatusOr<int> AddFunction(const std::string& function, std::vector<int> inputs, const Attributes& attributes,
                                   const std::string& module_path, const std::string& value_name);
-  // Adds a call of `module`; `inputs` has one entry for each argument, -1 = omitted.
-  absl::StatusOr<std::vector<int>> Call(const Module& module, const std::string& path, const std::vector<int>& inputs);
+  // Adds a call of `module`; `inputs` has one entry for each argument, -1 = omitted; `positional`: how many of them the
+  // call passes by position.
+  absl::StatusOr<std::vector<int>> Call(const Module& module, const std::string& path, const std::vector<int>& inputs,
+                                        int positional);
   absl::StatusOr<std::vector<int>> Forward(const Module& module, const std::string& path,
                                            const std::vector<int>& inputs);
   absl::StatusOr<std::vector<int>> ForwardGraph(const Module& module, const std::string& path,
@@ -82,26 +84,26 @@ absl::StatusOr<int> Flattener::AddFunction(const std::string& function, std::vec
     return absl::InvalidArgumentError(absl::StrCat("more than ", kMostNodes, " nodes"));
   const int output = NewValue(value_name, outputs[0]);
   flat_.nodes.push_back(
-      {FlatNode::Kind::kFunction, function, module_path, std::move(inputs), {output}, std::move(complete)});
+      {FlatNode::Kind::kFunction, function, module_path, std::move(inputs), {output}, std::move(complete), 0});
   return output;
 }
 
 absl::StatusOr<std::vector<int>> Flattener::Call(const Module& module, const std::string& path,
-                                                 const std::vector<int>& inputs) {
+                                                 const std::vector<int>& inputs, int positional) {
   if (flat_.nodes.size() >= kMostNodes) return Wrong(FieldOf(path), absl::StrCat("more than ", kMostNodes, " nodes"));
   const std::vector<GraphInput> arguments = ArgumentsOf(module);
   std::vector<int> seen(inputs.size(), -1);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] >= 0) seen[i] = NewValue(absl::StrCat(path, ":", arguments[i].name), flat_.values[inputs[i]].type);
   }
-  flat_.nodes.push_back({FlatNode::Kind::kModuleInput, "", path, inputs, seen, {}});
+  flat_.nodes.push_back({FlatNode::Kind::kModuleInput, "", path, inputs, seen, {}, positional});
   TP_ASSIGN_OR_RETURN(const std::vector<int> made, Forward(module, path, seen));
   std::vector<int> outputs;
   for (size_t i = 0; i < made.size(); ++i) {
     outputs.push_back(NewValue(made.size() == 1 ? absl::StrCat(path, ":output") : absl::StrCat(path, ":output", i),
                                flat_.values[made[i]].type));
   }
-  flat_.nodes.push_back({FlatNode::Kind::kModuleOutput, "", path, made, outputs, {}});
+  flat_.nodes.push_back({FlatNode::Kind::kModuleOutput, "", path, made, outputs, {}, 0});
   return outputs;
 }
 
@@ -150,8 +152,9 @@ absl::StatusOr<std::vector<int>> Flattener::Forward(const Module& module, const 
       return Wrong(FieldOf(path), absl::StrCat("Sequential: child '", child.name, "' takes ", arguments.size(),
                                                " values and gets ", values.size()));
     }
+    const int given = static_cast<int>(values.size());
     values.resize(arguments.size(), -1);
-    TP_ASSIGN_OR_RETURN(values, Call(child, child_path, values));
+    TP_ASSIGN_OR_RETURN(values, Call(child, child_path, values, given));
   }
   return values;
 }
@@ -258,7 +261,9 @@ absl::StatusOr<std::vector<int>> Flattener::CallNode(const Module& module, const
   }
   TP_ASSIGN_OR_RETURN(const std::vector<int> inputs, OrderArguments(absl::StrCat("'", node.child, "'"), node.arguments,
                                                                     ArgumentsOf(*child), scope, graph));
-  return Call(*child, child_path, inputs);
+  int positional = 0;
+  for (const Argument& argument : node.arguments) positional += argument.name.empty() ? 1 : 0;
+  return Call(*child, child_path, inputs, positional);
 }
 
 absl::StatusOr<std::vector<int>> Flattener::ForwardGraph(const Module& module, const std::string& path,
@@ -330,7 +335,7 @@ absl::StatusOr<FlatModel> Flattener::Run() {
       if (arguments[i].name == input.name) inputs[i] = seen;
     }
   }
-  TP_ASSIGN_OR_RETURN(const std::vector<int> outputs, Call(model_.root, "", inputs));
+  TP_ASSIGN_OR_RETURN(const std::vector<int> outputs, Call(model_.root, "", inputs, static_cast<int>(inputs.size())));
   const auto* graph = std::get_if<CompositeConfig>(&model_.root.config);
   for (size_t i = 0; i < outputs.size(); ++i) {
     std::string name = graph != nullptr ? graph->outputs[i].name : outputs.size() == 1 ? "output" : absl::StrCat(i);

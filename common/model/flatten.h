@@ -50,6 +50,7 @@ struct FlatNode {
   std::vector<int> inputs;  // value indices, -1 = omitted
   std::vector<int> outputs;
   Attributes attributes;  // complete (defaults filled)
+  int positional = 0;     // kModuleInput: how many arguments the call passes by position
 };
 
 struct FlatModel {

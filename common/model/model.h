@@ -155,24 +155,72 @@ struct ModelDef {
   std::optional<GenerationConfig> generation;
 };
 
-// --- Parallel styles (SEMANTICS 6). A layout list has one entry for each positional argument or output; an entry that
-// is absent leaves it untouched.
-using OptionalPlacement = std::optional<Placement>;
+// --- Parallel styles (SEMANTICS 6).
+// Where a style says that a value lies: on the plan's axis (kAxis: one placement), on every mesh axis (kList: one
+// placement for each) or on named ones (kMap). Axes that it does not name stay as they are; kNone names none: None.
+struct Layout {
+  enum class Form { kNone, kAxis, kList, kMap };
+  Form form = Form::kNone;
+  Placements placements;                  // kAxis: one; kList
+  std::map<std::string, Placement> axes;  // kMap
+
+  Layout() = default;
+  Layout(Placement placement);  // NOLINT: a placement is a layout on the plan's axis
+  static Layout List(Placements placements);
+  static Layout Map(std::map<std::string, Placement> axes);
+  bool IsNone() const { return form == Form::kNone; }
+  bool operator==(const Layout&) const = default;
+};
+// "Shard(dim=1)", "(Replicate(), Shard(dim=1))", "{'tp': Shard(dim=1)}" or "None".
+std::string LayoutText(const Layout& layout);
+
+// src_data_rank, in every style: the coordinate that has a state's whole value where it is distributed from one rank.
+// States of models come from files and initializers slice by slice, so it moves nothing; it is checked.
 struct ColwiseParallel {
-  Placement input_layouts = Placement::Replicate();
-  Placement output_layouts = Placement::Shard(-1);
+  Layout input_layouts = Placement::Replicate();
+  Layout output_layouts = Placement::Shard(-1);
   bool use_local_output = true;
+  int src_data_rank = 0;
+  bool operator==(const ColwiseParallel&) const = default;
 };
 struct RowwiseParallel {
-  Placement input_layouts = Placement::Shard(-1);
-  Placement output_layouts = Placement::Replicate();
+  Layout input_layouts = Placement::Shard(-1);
+  Layout output_layouts = Placement::Replicate();
   bool use_local_output = true;
+  int src_data_rank = 0;
+  bool operator==(const RowwiseParallel&) const = default;
 };
-// What a plan may name and is not built yet; refused by name when the plan is resolved.
-struct UnbuiltStyle {
-  std::string name;
+struct SequenceParallel {
+  int sequence_dim = 1;
+  bool use_local_output = false;
+  int src_data_rank = 0;
+  bool operator==(const SequenceParallel&) const = default;
 };
-using Style = std::variant<ColwiseParallel, RowwiseParallel, UnbuiltStyle>;
+// Lists have one entry for each positional argument or output. No entries: None.
+struct PrepareModuleInput {
+  std::vector<Layout> input_layouts, desired_input_layouts;
+  std::map<std::string, Layout> input_kwarg_layouts, desired_input_kwarg_layouts;
+  bool use_local_output = false;
+  int src_data_rank = 0;
+  bool operator==(const PrepareModuleInput&) const = default;
+};
+struct PrepareModuleOutput {
+  std::vector<Layout> output_layouts, desired_output_layouts;
+  bool use_local_output = true;
+  int src_data_rank = 0;
+  bool operator==(const PrepareModuleOutput&) const = default;
+};
+struct PrepareModuleInputOutput {
+  std::vector<Layout> input_layouts, desired_input_layouts;
+  std::map<std::string, Layout> input_kwarg_layouts, desired_input_kwarg_layouts;
+  bool use_local_input = false;
+  std::vector<Layout> output_layouts, desired_output_layouts;
+  bool use_local_output = true;
+  int src_data_rank = 0;
+  bool operator==(const PrepareModuleInputOutput&) const = default;
+};
+using Style = std::variant<ColwiseParallel, RowwiseParallel, SequenceParallel, PrepareModuleInput, PrepareModuleOutput,
+                           PrepareModuleInputOutput>;
 // "ColwiseParallel(input_layouts=(Replicate(),), output_layouts=(Shard(dim=-1),), use_local_output=True)".
 std::string StyleText(const Style& style);
 std::string StyleName(const Style& style);
@@ -180,14 +228,14 @@ std::string StyleName(const Style& style);
 struct PlanEntry {
   std::string pattern;
   Style style;
-  bool input_layouts_written = false;  // written layouts are claims that are checked (SEMANTICS 5)
+  bool input_layouts_written = false;  // Colwise, Rowwise: written layouts are claims that are checked (SEMANTICS 5)
 };
 struct ParallelPlan {
   std::vector<MeshAxis> mesh;  // axes and sizes
   std::string axis;            // the styles' axis; "" = "tp", or the only axis
   std::vector<PlanEntry> entries;
   bool allow_unmatched = false;
-  std::vector<std::string> batch_axes;
+  std::vector<std::string> batch_axes;  // axes over which dim 0 of every model input is cut
 };
 
 // --- One submission: everything but the bytes of weights.

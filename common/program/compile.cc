@@ -26,7 +26,7 @@ void LimitTime(const GenerationConfig& generation, const ModelDef& model, Forwar
 
 void WarnOfCopies(const ResolvedPlan& plan, CompiledModel* compiled) {
   for (int axis = 0; axis < plan.mesh.axis_count(); ++axis) {
-    if (axis == plan.axis || plan.mesh.axis_size(axis) == 1) continue;
+    if (plan.styled_axes[axis] || plan.batch_axes[axis] || plan.mesh.axis_size(axis) == 1) continue;
     compiled->warnings.push_back(absl::StrCat("no entry acts on axis '", plan.mesh.axes()[axis].name, "': its ",
                                               plan.mesh.axis_size(axis), " coordinates compute copies"));
   }
@@ -54,8 +54,18 @@ absl::StatusOr<CompiledModel> CompileForward(const Submission& submission) {
   compiled.program = TrimProgram(walked.program);
   std::string text = ProgramText(compiled.program);
   if (submission.model.generation.has_value()) {
-    TP_ASSIGN_OR_RETURN(compiled.step_program,
-                        MakeStepProgram(compiled.program, submission.model.generation->logits_output));
+    ForwardProgram whole = compiled.program;
+    if (!submission.plan.batch_axes.empty()) {
+      // A step's tokens are those of many sequences in one row: every coordinate of a batch axis runs them all.
+      plan.batch_axes.assign(plan.batch_axes.size(), false);
+      TP_ASSIGN_OR_RETURN(WalkResult steps, WalkModel(submission, flat, plan, &problems));
+      TP_RETURN_IF_ERROR(problems.status());
+      steps.program.symbol_limits = compiled.program.symbol_limits;
+      whole = TrimProgram(steps.program);
+      compiled.warnings.push_back(
+          "plan.batch_axes: generation computes copies over them; spreading requests is not built yet");
+    }
+    TP_ASSIGN_OR_RETURN(compiled.step_program, MakeStepProgram(whole, submission.model.generation->logits_output));
     absl::StrAppend(&text, "\n", ProgramText(*compiled.step_program));
   }
   compiled.fingerprint = Sha256Hex(text);

@@ -21,7 +21,7 @@ struct PlacedState {
 struct PlacedModule {
   std::string path;
   std::string type_name;
-  std::string style;                 // text form; "" where no entry matches
+  std::string style;                 // text forms, joined by "; "; "" where no entry matches
   std::vector<std::string> inputs;   // specs as the forward sees them, as "F32[batch, time, 256] tp=R"
   std::vector<std::string> outputs;  // specs as they leave the module
 };
@@ -38,7 +38,7 @@ struct CompiledModel {
 
 // Resolves the plan against the model (patterns, styles, states, grouped heads) and compiles. INVALID_ARGUMENT with
 // every problem found and its field path ("plan.entries[2] 'layers.*.wl': matches no module; nearest: ...");
-// UNIMPLEMENTED for what is refused by name (SEMANTICS, head; styles not built yet; batch_axes).
+// UNIMPLEMENTED for what is refused by name (SEMANTICS, head).
 absl::StatusOr<CompiledModel> CompileForward(const Submission& submission);
 
 }  // namespace tp

@@ -43,7 +43,7 @@ void CollectLinears(const std::vector<Producer>& producers, const Submission& su
     if (node.kind != FlatNode::Kind::kFunction) {
       open.push_back(node.inputs[producers[value].output]);
     } else if (node.function == "linear") {
-      const Style* style = StyleOf(submission, plan, node.module_path);
+      const Style* style = WeightStyleOf(submission, plan, node.module_path);
       if (style != nullptr && std::holds_alternative<ColwiseParallel>(*style)) linears->insert(node.module_path);
     } else if (KeepsHeads(node.function)) {
       for (int input : node.inputs) open.push_back(input);

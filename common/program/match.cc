@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/names.h"
 #include "common/program/grouped_heads.h"
+#include "common/program/styles.h"
 
 namespace tp {
 namespace {
@@ -86,6 +87,85 @@ void ResolveAxis(const ParallelPlan& plan, ResolvedPlan* resolved, Problems* pro
   }
   resolved->axis = *axis;
   resolved->degree = mesh.axis_size(*axis);
+  resolved->styled_axes[*axis] = true;
+}
+
+void ResolveBatchAxes(const ParallelPlan& plan, ResolvedPlan* resolved, Problems* problems) {
+  for (const std::string& name : plan.batch_axes) {
+    absl::StatusOr<int> axis = resolved->mesh.AxisIndex(name);
+    if (!axis.ok()) {
+      problems->Invalid(absl::StrCat("plan.batch_axes: ", std::string(axis.status().message())));
+    } else if (resolved->batch_axes[*axis]) {
+      problems->Invalid(absl::StrCat("plan.batch_axes: '", name, "' stands twice"));
+    } else if (*axis == resolved->axis && !plan.entries.empty()) {
+      problems->Invalid(absl::StrCat("plan.batch_axes: '", name, "' is the axis that the styles act on"));
+    } else {
+      resolved->batch_axes[*axis] = true;
+    }
+  }
+}
+
+const FlatModule* ModuleAt(const FlatModel& model, const std::string& path) {
+  for (const FlatModule& module : model.modules) {
+    if (module.path == path) return &module;
+  }
+  return nullptr;
+}
+
+bool IsWithin(const std::string& path, const std::string& ancestor) {
+  return ancestor.empty() || path == ancestor ||
+         (path.size() > ancestor.size() && path.compare(0, ancestor.size(), ancestor) == 0 &&
+          path[ancestor.size()] == '.');
+}
+
+// Records what an entry places: Colwise and Rowwise the states of their module, SequenceParallel (Replicate) those of
+// its descendants too, Prepare* none.
+void ClaimStates(const ParallelPlan& plan, const FlatModel& model, const FlatModule& module, int index,
+                 ResolvedPlan* resolved, Problems* problems) {
+  const Style& style = plan.entries[index].style;
+  const bool whole = std::holds_alternative<SequenceParallel>(style);
+  if (!whole && !CutsWeights(style)) return;
+  for (const FlatState& state : model.states) {
+    if (whole ? !IsWithin(state.module_path, module.path) : state.module_path != module.path) continue;
+    auto [placed, first] = resolved->state_entries.emplace(state.path, index);
+    if (first || placed->second == index) continue;
+    const FlatModule* owner = ModuleAt(model, state.module_path);
+    problems->Invalid(absl::StrCat("two patterns shard ", FieldOfModule(*owner), ": ",
+                                   EntryText(placed->second, plan.entries[placed->second]), " and ",
+                                   EntryText(index, plan.entries[index])));
+  }
+}
+
+void ResolveEntry(const ParallelPlan& plan, const FlatModel& model, int index, ResolvedPlan* resolved,
+                  Problems* problems) {
+  const PlanEntry& entry = plan.entries[index];
+  const std::vector<std::string> wrong =
+      StyleProblems(entry.style, resolved->mesh, resolved->axis, &resolved->styled_axes);
+  for (const std::string& warning : StyleWarnings(entry.style)) {
+    resolved->warnings.push_back(absl::StrCat(EntryText(index, entry), ": ", warning));
+  }
+  bool matched = false;
+  for (const FlatModule& module : model.modules) {
+    if (!PatternMatches(entry.pattern, module.path)) continue;
+    matched = true;
+    std::vector<std::string> texts = ModuleProblems(entry.style, module);
+    texts.insert(texts.begin(), wrong.begin(), wrong.end());
+    for (const std::string& text : texts) {
+      problems->Invalid(absl::StrCat(EntryText(index, entry), ": ", FieldOfModule(module), ": ", text));
+    }
+    if (!texts.empty()) continue;
+    resolved->module_entries[module.path].push_back(index);
+    ClaimStates(plan, model, module, index, resolved, problems);
+  }
+  if (matched) return;
+  for (const std::string& text : wrong) problems->Invalid(absl::StrCat(EntryText(index, entry), ": ", text));
+  const std::string text = absl::StrCat(
+      EntryText(index, entry), ": matches no module; nearest: ", JoinNames(NearestPatterns(entry.pattern, model)));
+  if (plan.allow_unmatched) {
+    resolved->warnings.push_back(text);
+  } else {
+    problems->Invalid(text);
+  }
 }
 
 // Where the styles put the weight: the dim that is cut.
@@ -139,9 +219,14 @@ bool PatternMatches(const std::string& pattern, const std::string& path) {
   return true;
 }
 
-const Style* StyleOf(const Submission& submission, const ResolvedPlan& plan, const std::string& module_path) {
+const Style* WeightStyleOf(const Submission& submission, const ResolvedPlan& plan, const std::string& module_path) {
   auto it = plan.module_entries.find(module_path);
-  return it == plan.module_entries.end() ? nullptr : &submission.plan.entries[it->second].style;
+  if (it == plan.module_entries.end()) return nullptr;
+  for (int entry : it->second) {
+    const Style& style = submission.plan.entries[entry].style;
+    if (CutsWeights(style)) return &style;
+  }
+  return nullptr;
 }
 
 ResolvedPlan ResolvePlan(const Submission& submission, const FlatModel& model, Problems* problems) {
@@ -153,52 +238,25 @@ ResolvedPlan ResolvePlan(const Submission& submission, const FlatModel& model, P
     return resolved;
   }
   resolved.mesh = *mesh;
+  resolved.batch_axes.resize(static_cast<size_t>(mesh->axis_count()));
+  resolved.styled_axes.resize(static_cast<size_t>(mesh->axis_count()));
   ResolveAxis(plan, &resolved, problems);
-  if (!plan.batch_axes.empty()) problems->Unbuilt("plan.batch_axes is not built yet");
+  ResolveBatchAxes(plan, &resolved, problems);
   for (size_t index = 0; index < plan.entries.size(); ++index) {
-    const PlanEntry& entry = plan.entries[index];
-    const std::string name = StyleName(entry.style);
-    if (std::holds_alternative<UnbuiltStyle>(entry.style)) {
-      problems->Unbuilt(absl::StrCat(EntryText(index, entry), ": style ", name, " is not built yet"));
-    }
-    bool matched = false;
-    for (const FlatModule& module : model.modules) {
-      if (!PatternMatches(entry.pattern, module.path)) continue;
-      matched = true;
-      if (std::holds_alternative<UnbuiltStyle>(entry.style)) continue;
-      if (module.type_name != "Linear" && module.type_name != "Embedding") {
-        problems->Invalid(absl::StrCat(EntryText(index, entry), ": ", FieldOfModule(module), ": ", name,
-                                       " supports Linear and Embedding modules"));
-        continue;
-      }
-      auto [placed, first] = resolved.module_entries.emplace(module.path, static_cast<int>(index));
-      if (first) continue;
-      problems->Invalid(absl::StrCat("two patterns shard ", FieldOfModule(module), ": ",
-                                     EntryText(placed->second, plan.entries[placed->second]), " and ",
-                                     EntryText(index, entry)));
-    }
-    if (matched) continue;
-    const std::string text = absl::StrCat(
-        EntryText(index, entry), ": matches no module; nearest: ", JoinNames(NearestPatterns(entry.pattern, model)));
-    if (plan.allow_unmatched) {
-      resolved.warnings.push_back(text);
-    } else {
-      problems->Invalid(text);
-    }
+    ResolveEntry(plan, model, static_cast<int>(index), &resolved, problems);
   }
   for (const FlatState& state : model.states) resolved.states[state.path] = Placements(resolved.mesh.axis_count());
   if (resolved.axis < 0 || resolved.degree == 1) return resolved;
   CheckHeads(submission, model, &resolved, problems);
-  for (const FlatModule& module : model.modules) {
-    const Style* style = StyleOf(submission, resolved, module.path);
+  for (const FlatState& state : model.states) {
+    const Style* style = WeightStyleOf(submission, resolved, state.module_path);
     if (style == nullptr) continue;
-    const int dim = WeightDim(*style, module.type_name);
-    auto grouped = resolved.grouped.find(module.path);
-    for (const FlatState& state : model.states) {
-      if (state.module_path != module.path || (state.name == "bias" && dim == 1)) continue;
-      resolved.states[state.path][resolved.axis] =
-          grouped == resolved.grouped.end() ? Placement::Shard(dim) : Placement::GroupShard(0, grouped->second);
-    }
+    const FlatModule* module = ModuleAt(model, state.module_path);
+    const int dim = WeightDim(*style, module->type_name);
+    if (state.name == "bias" && dim == 1) continue;
+    auto grouped = resolved.grouped.find(module->path);
+    resolved.states[state.path][resolved.axis] =
+        grouped == resolved.grouped.end() ? Placement::Shard(dim) : Placement::GroupShard(0, grouped->second);
   }
   return resolved;
 }

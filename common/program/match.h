@@ -22,18 +22,22 @@ bool PatternMatches(const std::string& pattern, const std::string& path);
 
 struct ResolvedPlan {
   Mesh mesh;
-  int axis = -1;                              // mesh axis on which the styles act; -1 where no entry is there
-  int degree = 1;                             // its size
-  std::map<std::string, int> module_entries;  // path of a module -> index of the entry whose style it has
-  std::map<std::string, int> grouped;         // path of a Linear that makes keys or values -> their heads (see below)
-  std::map<std::string, Placements> states;   // path of a state -> placements; every state has an entry
+  int axis = -1;                  // mesh axis on which the styles act; -1 where no entry is there
+  int degree = 1;                 // its size
+  std::vector<bool> batch_axes;   // of each mesh axis: cuts dim 0 of every input
+  std::vector<bool> styled_axes;  // of each mesh axis: a style acts on it
+  std::map<std::string, std::vector<int>> module_entries;  // path of a module -> entries on it, in plan order
+  std::map<std::string, int> state_entries;                // path of a state -> the entry that places it
+  std::map<std::string, int> grouped;        // path of a Linear that makes keys or values -> their heads (see below)
+  std::map<std::string, Placements> states;  // path of a state -> placements; every state has an entry
   std::vector<std::string> warnings;
 };
 
-// The style of a module; nullptr where it has none.
-const Style* StyleOf(const Submission& submission, const ResolvedPlan& plan, const std::string& module_path);
+// The style that cuts a module's weights (Colwise, Rowwise); nullptr where none does.
+const Style* WeightStyleOf(const Submission& submission, const ResolvedPlan& plan, const std::string& module_path);
 
-// Adds what is wrong to `problems`; the result is usable where nothing was added. On axes of size 1 all is Replicate.
+// Adds what is wrong to `problems`; the result is usable where nothing was added. On axes of size 1 states are
+// Replicate.
 ResolvedPlan ResolvePlan(const Submission& submission, const FlatModel& model, Problems* problems);
 
 }  // namespace tp

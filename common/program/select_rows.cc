@@ -46,6 +46,12 @@ absl::StatusOr<ForwardProgram> MakeStepProgram(const ForwardProgram& program, co
   std::erase_if(step.outputs, [&](const NamedValue& output) { return output.name != logits; });
   if (step.outputs.size() != 1) return absl::InvalidArgumentError(absl::StrCat("there is no output '", logits, "'"));
   step = TrimProgram(step);
+  ProgramBuilder builder(&step);
+  Placements tokens = step.values[step.outputs[0].value].spec.placements;
+  for (Placement& placement : tokens) {
+    if (placement.Cuts(0) || placement.Cuts(1)) placement = Placement::Replicate();  // rows are of any rank's tokens
+  }
+  TP_ASSIGN_OR_RETURN(step.outputs[0].value, builder.Move(step.outputs[0].value, tokens, "", "tokens for sampling"));
   std::vector<int> maker(step.values.size(), -1);
   std::vector<int> uses(step.values.size(), 0);
   for (size_t i = 0; i < step.instructions.size(); ++i) {
@@ -57,9 +63,6 @@ absl::StatusOr<ForwardProgram> MakeStepProgram(const ForwardProgram& program, co
   // Back from the logits; `chain` holds the instructions that will run on the rows only.
   std::set<int> chain;
   int value = step.outputs[0].value;
-  if (CutsTokens(step.values[value].spec.placements)) {
-    return absl::UnimplementedError("generation with logits that are cut by batch or time is not built yet");
-  }
   // A value that is used elsewhere too is needed with all its tokens.
   int allowed_uses = 0;
   while (maker[value] >= 0 && uses[value] == allowed_uses && ActsOnTokensAlone(step, step.instructions[maker[value]])) {
@@ -96,7 +99,6 @@ absl::StatusOr<ForwardProgram> MakeStepProgram(const ForwardProgram& program, co
   step.instructions = std::move(instructions);
   const int made = step.outputs[0].value == value ? selected : step.outputs[0].value;
   const Placements everywhere(static_cast<size_t>(step.mesh.axis_count()));
-  ProgramBuilder builder(&step);
   TP_ASSIGN_OR_RETURN(step.outputs[0].value, builder.Move(made, everywhere, "", "logits for sampling"));
   return TrimProgram(step);
 }

@@ -46,7 +46,7 @@ const FlatState* StorageOf(const Submission& submission, const FlatModel& model,
 }
 
 bool IsNamed(const ResolvedPlan& plan, const FlatState& state) {
-  return plan.module_entries.contains(state.module_path);
+  return plan.state_entries.contains(state.path);
 }
 
 void TieStates(const Submission& submission, const FlatModel& model, ResolvedPlan* plan, Problems* problems) {

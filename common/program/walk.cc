@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/program/builder.h"
+#include "common/program/styles.h"
 #include "common/sharding/rules.h"
 
 namespace tp {
@@ -39,7 +40,14 @@ class Walk {
   // The value of a slot with its bias added, reduced first.
   absl::StatusOr<int> Settle(Slot* slot, const std::string& module_path);
   Placements InputPlacements(int flat_value) const;
-  absl::StatusOr<Placement> OnAxis(const Placement& layout, int value, const std::string& module_path) const;
+  // The value's placements with those that the layout names.
+  absl::StatusOr<Placements> OnAxes(const Layout& layout, int value) const;
+  // Adds a problem for each axis on which the value lies otherwise: "<where> says R, the <what> is S(1)".
+  void CheckClaim(const Placements& declared, int value, const std::string& where, const std::string& what);
+  // What one entry does to one input or output of a module: checks the claim, then moves.
+  absl::Status Change(const LayoutChange& change, const PlanEntry& entry, const FlatNode& node, Slot* slot);
+  std::vector<int> EntriesOf(const std::string& module_path) const;
+  void AddProblem(const PlanEntry& entry, const FlatNode& node, const absl::Status& status);
 
   void AddOperands();
   absl::Status EnterModule(const FlatNode& node);
@@ -77,55 +85,103 @@ absl::StatusOr<int> Walk::Settle(Slot* slot, const std::string& module_path) {
   return slot->value;
 }
 
-absl::StatusOr<Placement> Walk::OnAxis(const Placement& layout, int value, const std::string& module_path) const {
+absl::StatusOr<Placements> Walk::OnAxes(const Layout& layout, int value) const {
   const DTensorSpec& spec = program_.values[value].spec;
-  Placements placements(plan_.mesh.axis_count());
-  placements[plan_.axis] = layout;
-  absl::StatusOr<Placements> normal =
-      NormalizePlacements(placements, static_cast<int>(spec.shape.size()), spec.dtype, plan_.mesh);
-  if (!normal.ok()) return Annotate(normal.status(), module_path.empty() ? "the root module" : module_path);
-  return (*normal)[plan_.axis];
+  const int rank = static_cast<int>(spec.shape.size());
+  TP_ASSIGN_OR_RETURN(const AxisPlacements wanted, ResolveLayout(layout, plan_.mesh, plan_.axis));
+  Placements placements = builder_.PlacementsOf(value);
+  for (size_t axis = 0; axis < wanted.size(); ++axis) {
+    if (!wanted[axis].has_value()) continue;
+    if (plan_.mesh.axis_size(static_cast<int>(axis)) > 1) {
+      placements[axis] = *wanted[axis];
+    } else if (wanted[axis]->IsSharding()) {  // moves nothing; wrong at every degree alike
+      TP_RETURN_IF_ERROR(NormalizeDim(wanted[axis]->dim, rank).status());
+    }
+  }
+  return NormalizePlacements(placements, rank, spec.dtype, plan_.mesh);
 }
 
-// The layout in which a style wants its module's input.
-Placement DesiredInput(const Style& style, const std::string& type_name) {
-  const bool cuts = std::holds_alternative<RowwiseParallel>(style) && type_name == "Linear";
-  return cuts ? Placement::Shard(-1) : Placement::Replicate();
+void Walk::CheckClaim(const Placements& declared, int value, const std::string& where, const std::string& what) {
+  const Placements& real = builder_.PlacementsOf(value);
+  for (size_t axis = 0; axis < real.size(); ++axis) {
+    if (declared[axis] == real[axis]) continue;
+    const std::string name = real.size() == 1 ? "" : absl::StrCat(plan_.mesh.axes()[axis].name, "=");
+    problems_->Invalid(absl::StrCat(where, " says ", name, PlacementText(declared[axis]), ", the ", what, " is ", name,
+                                    PlacementText(real[axis])));
+  }
 }
 
-Placement InputLayout(const Style& style) {
-  if (const auto* colwise = std::get_if<ColwiseParallel>(&style)) return colwise->input_layouts;
-  return std::get<RowwiseParallel>(style).input_layouts;
+absl::Status Walk::Change(const LayoutChange& change, const PlanEntry& entry, const FlatNode& node, Slot* slot) {
+  const std::string module_path = node.module_path.empty() ? "the root module" : node.module_path;
+  const std::string what = node.kind == FlatNode::Kind::kModuleInput ? "input" : "output";
+  if (!change.declared.IsNone()) {
+    absl::StatusOr<Placements> declared = OnAxes(change.declared, slot->value);
+    if (!declared.ok()) return Annotate(declared.status(), module_path);
+    CheckClaim(*declared, slot->value, absl::StrCat(module_path, ": ", change.field, " of '", entry.pattern, "'"),
+               what);
+  }
+  if (change.desired.IsNone()) return absl::OkStatus();
+  absl::StatusOr<Placements> target = OnAxes(change.desired, slot->value);
+  if (!target.ok()) return Annotate(target.status(), module_path);
+  auto grouped = plan_.grouped.find(node.module_path);
+  if (grouped != plan_.grouped.end() && CutsWeights(entry.style) && what == "output") {
+    const int last = static_cast<int>(program_.values[slot->value].spec.shape.size()) - 1;
+    Placement& own = (*target)[plan_.axis];
+    if (own == Placement::Shard(last)) own = Placement::GroupShard(last, grouped->second);
+  }
+  TP_ASSIGN_OR_RETURN(slot->value,
+                      builder_.Move(slot->value, *target, node.module_path, absl::StrCat(what, " of ", module_path)));
+  if (slot->bias < 0) return absl::OkStatus();
+  TP_ASSIGN_OR_RETURN(slot->value, builder_.AddBias(slot->value, slot->bias, node.module_path));
+  slot->bias = -1;
+  return absl::OkStatus();
 }
 
-Placement OutputLayout(const Style& style) {
-  if (const auto* colwise = std::get_if<ColwiseParallel>(&style)) return colwise->output_layouts;
-  return std::get<RowwiseParallel>(style).output_layouts;
+std::vector<int> Walk::EntriesOf(const std::string& module_path) const {
+  auto it = plan_.module_entries.find(module_path);
+  return it == plan_.module_entries.end() ? std::vector<int>() : it->second;
 }
 
-// A request's tensor arrives in the layout that its first consumer's style writes, else wants, else R.
+// Cut over the batch axes; on other axes a request's tensor arrives in the layout that its first consumer's styles
+// write, else want, else R.
 Placements Walk::InputPlacements(int flat_value) const {
+  const TensorType& type = model_.values[flat_value].type;
+  const int rank = static_cast<int>(type.shape.size());
   Placements placements(plan_.mesh.axis_count());
-  if (plan_.axis < 0 || plan_.degree == 1) return placements;
+  for (size_t axis = 0; axis < placements.size(); ++axis) {
+    if (plan_.batch_axes[axis] && plan_.mesh.axis_size(static_cast<int>(axis)) > 1 && rank > 0) {
+      placements[axis] = Placement::Shard(0);
+    }
+  }
   int value = flat_value;
   for (const FlatNode& node : model_.nodes) {
     auto use = std::find(node.inputs.begin(), node.inputs.end(), value);
     if (use == node.inputs.end()) continue;
+    const size_t index = use - node.inputs.begin();
     const bool marker = node.kind == FlatNode::Kind::kModuleInput;
-    const Style* style = marker ? StyleOf(submission_, plan_, node.module_path) : nullptr;
-    if (style != nullptr && use == node.inputs.begin()) {
-      const PlanEntry& entry = submission_.plan.entries[plan_.module_entries.at(node.module_path)];
-      Placement wanted = entry.input_layouts_written
-                             ? InputLayout(*style)
-                             : DesiredInput(*style, model_.modules[module_index_.at(node.module_path)].type_name);
-      const int rank = static_cast<int>(model_.values[flat_value].type.shape.size());
-      if (wanted.dim < 0) wanted.dim += rank;
-      if (wanted.IsPartial() || (wanted.IsSharding() && (wanted.dim < 0 || wanted.dim >= rank))) return placements;
-      placements[plan_.axis] = wanted;
+    if (marker) {
+      for (int entry : EntriesOf(node.module_path)) {
+        absl::StatusOr<std::vector<LayoutChange>> changes =
+            InputChanges(submission_.plan.entries[entry], model_.modules[module_index_.at(node.module_path)], node);
+        if (!changes.ok()) return placements;
+        const LayoutChange& change = (*changes)[index];
+        const Layout& wanted = change.declared.IsNone() ? change.desired : change.declared;
+        if (wanted.IsNone()) continue;
+        absl::StatusOr<AxisPlacements> resolved = ResolveLayout(wanted, plan_.mesh, plan_.axis);
+        Placements with = placements;
+        for (size_t axis = 0; resolved.ok() && axis < with.size(); ++axis) {
+          const std::optional<Placement>& own = (*resolved)[axis];
+          if (own.has_value() && !own->IsPartial() && plan_.mesh.axis_size(static_cast<int>(axis)) > 1)
+            with[axis] = *own;
+        }
+        // What does not fit is refused where the module is entered.
+        absl::StatusOr<Placements> normal = NormalizePlacements(with, rank, type.dtype, plan_.mesh);
+        return normal.ok() ? *normal : placements;
+      }
+    } else if (node.function != "cast") {
       return placements;
     }
-    if (!marker && node.function != "cast") return placements;
-    value = node.outputs[use - node.inputs.begin()];
+    value = node.outputs[index];
   }
   return placements;
 }
@@ -150,65 +206,61 @@ void Walk::AddOperands() {
 PlacedModule* Walk::Placed(const std::string& path) { return &modules_[module_index_.at(path)]; }
 
 absl::Status Walk::EnterModule(const FlatNode& node) {
-  const Style* style = plan_.degree == 1 ? nullptr : StyleOf(submission_, plan_, node.module_path);
-  PlacedModule* placed = Placed(node.module_path);
-  const bool first_call = placed->outputs.empty() && placed->inputs.empty();
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i] < 0) continue;
-    Slot& from = slots_[node.inputs[i]];
-    Slot& to = slots_[node.outputs[i]];
+    slots_[node.outputs[i]] = slots_[node.inputs[i]];
     request_input_[node.outputs[i]] = request_input_[node.inputs[i]];
-    if (style != nullptr && i == 0) {
-      TP_ASSIGN_OR_RETURN(const int value, Settle(&from, node.module_path));
-      const PlanEntry& entry = submission_.plan.entries[plan_.module_entries.at(node.module_path)];
-      if (entry.input_layouts_written) {
-        TP_ASSIGN_OR_RETURN(const Placement declared, OnAxis(InputLayout(*style), value, node.module_path));
-        const Placement& real = builder_.PlacementsOf(value)[plan_.axis];
-        if (declared != real) {
-          problems_->Invalid(absl::StrCat(node.module_path, ": input_layouts of '", entry.pattern, "' says ",
-                                          PlacementText(declared), ", the input is ", PlacementText(real)));
-        }
-      }
-      Placements target = builder_.PlacementsOf(value);
-      TP_ASSIGN_OR_RETURN(target[plan_.axis], OnAxis(DesiredInput(*style, placed->type_name), value, node.module_path));
-      TP_ASSIGN_OR_RETURN(to.value,
-                          builder_.Move(value, target, node.module_path, absl::StrCat("input of ", node.module_path)));
-    } else {
-      to = from;
+  }
+  for (int index : EntriesOf(node.module_path)) {
+    const PlanEntry& entry = submission_.plan.entries[index];
+    absl::StatusOr<std::vector<LayoutChange>> changes =
+        InputChanges(entry, model_.modules[module_index_.at(node.module_path)], node);
+    if (!changes.ok()) {
+      AddProblem(entry, node, changes.status());
+      continue;
     }
-    if (first_call) placed->inputs.push_back(SpecText(program_.values[to.value].spec, plan_.mesh));
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] >= 0) TP_RETURN_IF_ERROR(Change((*changes)[i], entry, node, &slots_[node.outputs[i]]));
+    }
+  }
+  PlacedModule* placed = Placed(node.module_path);
+  if (!placed->outputs.empty() || !placed->inputs.empty()) return absl::OkStatus();  // of the first call only
+  for (int output : node.outputs) {
+    if (output >= 0) placed->inputs.push_back(SpecText(program_.values[slots_[output].value].spec, plan_.mesh));
   }
   return absl::OkStatus();
 }
 
 absl::Status Walk::LeaveModule(const FlatNode& node) {
-  const Style* style = plan_.degree == 1 ? nullptr : StyleOf(submission_, plan_, node.module_path);
-  PlacedModule* placed = Placed(node.module_path);
-  const bool first_call = placed->outputs.empty();
+  std::vector<int> ranks;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    Slot& to = slots_[node.outputs[i]];
-    to = slots_[node.inputs[i]];
+    slots_[node.outputs[i]] = slots_[node.inputs[i]];
     request_input_[node.outputs[i]] = request_input_[node.inputs[i]];
-    if (style != nullptr) {
-      Placement layout = OutputLayout(*style);
-      auto grouped = plan_.grouped.find(node.module_path);
-      TP_ASSIGN_OR_RETURN(layout, OnAxis(layout, to.value, node.module_path));
-      const int last = static_cast<int>(program_.values[to.value].spec.shape.size()) - 1;
-      if (grouped != plan_.grouped.end() && layout == Placement::Shard(last)) {
-        layout = Placement::GroupShard(last, grouped->second);
-      }
-      Placements target = builder_.PlacementsOf(to.value);
-      target[plan_.axis] = layout;
-      TP_ASSIGN_OR_RETURN(
-          to.value, builder_.Move(to.value, target, node.module_path, absl::StrCat("output of ", node.module_path)));
-      if (to.bias >= 0) {
-        TP_ASSIGN_OR_RETURN(to.value, builder_.AddBias(to.value, to.bias, node.module_path));
-        to.bias = -1;
-      }
+    ranks.push_back(static_cast<int>(model_.values[node.inputs[i]].type.shape.size()));
+  }
+  for (int index : EntriesOf(node.module_path)) {
+    const PlanEntry& entry = submission_.plan.entries[index];
+    absl::StatusOr<std::vector<LayoutChange>> changes = OutputChanges(entry, ranks);
+    if (!changes.ok()) {
+      AddProblem(entry, node, changes.status());
+      continue;
     }
-    if (first_call) placed->outputs.push_back(SpecText(program_.values[to.value].spec, plan_.mesh));
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      TP_RETURN_IF_ERROR(Change((*changes)[i], entry, node, &slots_[node.outputs[i]]));
+    }
+  }
+  PlacedModule* placed = Placed(node.module_path);
+  if (!placed->outputs.empty()) return absl::OkStatus();
+  for (int output : node.outputs) {
+    placed->outputs.push_back(SpecText(program_.values[slots_[output].value].spec, plan_.mesh));
   }
   return absl::OkStatus();
+}
+
+void Walk::AddProblem(const PlanEntry& entry, const FlatNode& node, const absl::Status& status) {
+  problems_->Invalid(absl::StrCat("plan entry '", entry.pattern,
+                                  "': ", node.module_path.empty() ? "the root module" : node.module_path, ": ",
+                                  std::string(status.message())));
 }
 
 absl::StatusOr<int> Walk::PositionsFor(int value) {
@@ -226,7 +278,7 @@ absl::StatusOr<int> Walk::PositionsFor(int value) {
 
 absl::StatusOr<AxisStrategy> Walk::Cheapest(const FlatNode& node, int axis, const std::vector<int>& inputs,
                                             const std::set<int>& taken_dims) const {
-  RuleContext context{node.function, &node.attributes, {}, {}, plan_.mesh.axis_size(axis), {}};
+  RuleContext context{node.function, &node.attributes, {}, {}, plan_.mesh.axis_size(axis), {}, plan_.batch_axes[axis]};
   std::vector<TensorType> types;
   types.reserve(inputs.size());
   for (int input : inputs) {
@@ -337,8 +389,11 @@ absl::StatusOr<WalkResult> Walk::Run() {
   program_.symbol_limits = submission_.model.symbol_limits;
   for (const FlatModule& module : model_.modules) {
     module_index_[module.path] = modules_.size();
-    const Style* style = StyleOf(submission_, plan_, module.path);
-    modules_.push_back({module.path, module.type_name, style == nullptr ? "" : StyleText(*style), {}, {}});
+    std::string styles;
+    for (int entry : EntriesOf(module.path)) {
+      absl::StrAppend(&styles, styles.empty() ? "" : "; ", StyleText(submission_.plan.entries[entry].style));
+    }
+    modules_.push_back({module.path, module.type_name, std::move(styles), {}, {}});
   }
   AddOperands();
   for (const FlatNode& node : model_.nodes) {

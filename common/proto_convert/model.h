@@ -2,8 +2,7 @@
 // filled here (a step of 0 is 1, an eps of 0 is 1e-6, an absent layout is the style's own). Example:
 //   TP_ASSIGN_OR_RETURN(Submission submission, SubmissionFromProto(message));
 // Sizes and types are checked here; names and graphs are checked when the model is flattened and the plan resolved.
-// Styles that are not built become UnbuiltStyle, refused by name when the plan is resolved. Pure. All errors are
-// INVALID_ARGUMENT with the field's path.
+// Pure. All errors are INVALID_ARGUMENT with the field's path.
 #pragma once
 
 #include <string>
@@ -31,7 +30,6 @@ absl::StatusOr<ModelDef> ModelFromProto(const v1::ModelDefinition& model, const 
 void ModelToProto(const ModelDef& model, v1::ModelDefinition* proto);
 
 absl::StatusOr<ParallelPlan> PlanFromProto(const v1::ParallelPlan& plan, const std::string& field);
-// The fields of an UnbuiltStyle are not kept; its name is.
 void PlanToProto(const ParallelPlan& plan, v1::ParallelPlan* proto);
 
 // An empty name is accepted: a submit may give one (ValidateModelName checks it then).

@@ -21,6 +21,8 @@ struct RuleContext {
   int axis_size = 1;
   // Placements that the inputs have on this axis now; rules whose strategies depend on groups (GS) read them.
   std::vector<Placement> current;
+  // The axis cuts the batch of the whole program: each of its coordinates has sequences of its own, caches included.
+  bool batch_axis = false;
 };
 
 struct AxisStrategy {

@@ -4,7 +4,7 @@
 namespace tp {
 namespace {
 
-constexpr int kBatch = 0, kHeads = 2;
+constexpr int kBatch = 0, kTime = 1, kHeads = 2;
 
 bool IsBlockCut(const Placement& placement) {
   return placement.kind == PlacementKind::kShard || placement.kind == PlacementKind::kGroupShard;
@@ -14,16 +14,23 @@ bool IsBlockCut(const Placement& placement) {
 
 void RotaryStrategies(const RuleContext& context, AxisStrategyList* list) {
   const Placement& input = context.current[0];
-  if (!IsBlockCut(input) || (input.dim != kHeads && input.dim != kBatch)) return;
+  if (!IsBlockCut(input) || input.dim > kHeads) return;
   AxisStrategy cut = AllReplicate(context);
   cut.inputs[0] = input;
   cut.outputs[0] = input;
-  // A program gives the positions [batch, time] as second input: cut with the batch, whole with the heads.
-  if (cut.inputs.size() > 1 && input.dim == kBatch) cut.inputs[1] = input;
+  // A program gives the positions [batch, time] as second input: cut with the tokens, whole with the heads.
+  if (cut.inputs.size() > 1 && (input.dim == kBatch || input.dim == kTime)) cut.inputs[1] = input;
   list->push_back(cut);
 }
 
 void AttentionStrategies(const RuleContext& context, AxisStrategyList* list) {
+  if (context.batch_axis && context.current[0] == Placement::Shard(kBatch)) {
+    // Whole sequences on each coordinate. Elsewhere a batch that is cut is gathered: the cache is not cut with it.
+    AxisStrategy sequences = AllReplicate(context);
+    for (size_t i = 0; i < 3; ++i) sequences.inputs[i] = Placement::Shard(kBatch);
+    sequences.outputs[0] = Placement::Shard(kBatch);
+    list->push_back(sequences);
+  }
   bool cuts_heads = false;
   for (const Placement& placement : context.current) cuts_heads |= placement.Cuts(kHeads);
   if (!cuts_heads) return;

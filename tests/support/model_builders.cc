@@ -100,6 +100,19 @@ PlanEntry RowwiseEmbedding(std::string pattern) {
   style.input_layouts = Placement::Replicate();
   return {std::move(pattern), style, true};
 }
+PlanEntry Styled(std::string pattern, Style style) { return {std::move(pattern), std::move(style), false}; }
+PlanEntry PreparedInput(std::string pattern, Layout declared, Layout desired) {
+  PrepareModuleInput style;
+  style.input_layouts = {std::move(declared)};
+  style.desired_input_layouts = {std::move(desired)};
+  return Styled(std::move(pattern), std::move(style));
+}
+PlanEntry PreparedOutput(std::string pattern, Layout declared, Layout desired) {
+  PrepareModuleOutput style;
+  style.output_layouts = {std::move(declared)};
+  style.desired_output_layouts = {std::move(desired)};
+  return Styled(std::move(pattern), std::move(style));
+}
 std::vector<MeshAxis> Tp(int degree) { return {{"tp", degree}}; }
 
 Submission MlpSubmission(int64_t width, int64_t hidden, int degree) {
@@ -180,6 +193,21 @@ Submission DecoderSubmission(const DecoderSize& size, int degree) {
       RowwiseEmbedding("embed"),       Colwise("layers.*.attn.q_proj"), Colwise("layers.*.attn.k_proj"),
       Colwise("layers.*.attn.v_proj"), Rowwise("layers.*.attn.o_proj"), Colwise("layers.*.mlp.w1"),
       Rowwise("layers.*.mlp.w2"),      Colwise("layers.*.mlp.w3"),      Colwise("head")};
+  return submission;
+}
+
+Submission SequenceDecoderSubmission(const DecoderSize& size, int degree) {
+  Submission submission = DecoderSubmission(size, degree);
+  std::vector<PlanEntry>& entries = submission.plan.entries;
+  for (PlanEntry& entry : entries) {
+    if (auto* rowwise = std::get_if<RowwiseParallel>(&entry.style)) rowwise->output_layouts = Placement::Shard(1);
+  }
+  for (const char* norm : {"layers.*.norm1", "layers.*.norm2", "norm"}) {
+    entries.push_back(Styled(norm, SequenceParallel{}));
+  }
+  for (const char* gathered : {"layers.*.attn", "layers.*.mlp"}) {
+    entries.push_back(PreparedInput(gathered, Placement::Shard(1), Placement::Replicate()));
+  }
   return submission;
 }
 

@@ -16,6 +16,10 @@ GraphNode CallFunction(std::string name, std::string function, std::vector<std::
 PlanEntry Colwise(std::string pattern);
 PlanEntry Rowwise(std::string pattern);
 PlanEntry RowwiseEmbedding(std::string pattern);
+PlanEntry Styled(std::string pattern, Style style);
+// Input 0 of the module from one layout to another.
+PlanEntry PreparedInput(std::string pattern, Layout declared, Layout desired);
+PlanEntry PreparedOutput(std::string pattern, Layout declared, Layout desired);
 std::vector<MeshAxis> Tp(int degree);
 
 // y = softmax(x + w2(relu(w1(x)))), x F32 [batch, width].
@@ -37,5 +41,8 @@ struct DecoderSize {
 // A language model: grouped attention, gated MLP, RMSNorm; the standard tensor-parallel plan with a vocabulary-parallel
 // embedding and a colwise head.
 Submission DecoderSubmission(const DecoderSize& size, int degree);
+// The same model with the sequence cut between the weights: embedding and projections back to S(1), norms
+// SequenceParallel, attention and MLP gathered by PrepareModuleInput.
+Submission SequenceDecoderSubmission(const DecoderSize& size, int degree);
 
 }  // namespace tp::testing

@@ -76,7 +76,7 @@ TEST(PlanErrorsTest, AllProblemsComeAtOnceAndShort) {
   EXPECT_LT(text.size(), 960u);
 }
 
-TEST(PlanErrorsTest, AxesAndUnbuiltThings) {
+TEST(PlanErrorsTest, Axes) {
   Submission submission = MlpSubmission(4, 6, 2);
   submission.plan.axis = "tq";
   EXPECT_THAT(TextOf(submission), HasSubstr("axes not in mesh"));
@@ -87,11 +87,12 @@ TEST(PlanErrorsTest, AxesAndUnbuiltThings) {
   submission.plan.mesh = {{"model", 2}};  // the only axis
   EXPECT_TRUE(StatusOf(submission).ok());
   submission.plan.batch_axes = {"model"};
-  EXPECT_EQ(StatusOf(submission).code(), absl::StatusCode::kUnimplemented);
-  submission = MlpSubmission(4, 6, 2);
-  submission.plan.entries.push_back({"", UnbuiltStyle{"SequenceParallel"}});
-  EXPECT_EQ(StatusOf(submission).code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(StatusOf(submission).message()), HasSubstr("SequenceParallel is not built yet"));
+  EXPECT_THAT(TextOf(submission), HasSubstr("plan.batch_axes: 'model' is the axis that the styles act on"));
+  submission.plan.mesh = {{"dp", 2}, {"tp", 2}};
+  submission.plan.batch_axes = {"dp", "dp"};
+  EXPECT_THAT(TextOf(submission), HasSubstr("plan.batch_axes: 'dp' stands twice"));
+  submission.plan.batch_axes = {"pp"};
+  EXPECT_THAT(TextOf(submission), HasSubstr("plan.batch_axes: axes not in mesh"));
 }
 
 struct HeadsCase {

@@ -111,7 +111,7 @@ constexpr char kText[] = R"pb(
     }
     entries {
       pattern: "norm"
-      sequence_parallel { sequence_dim: 1 }
+      sequence_parallel { sequence_dim: 2 }
     }
     allow_unmatched: true
     batch_axes: "dp"
@@ -206,7 +206,7 @@ TEST(SubmissionConvert, ReadsEveryField) {
   EXPECT_EQ(rowwise.output_layouts, Placement::Shard(1));
   EXPECT_FALSE(rowwise.use_local_output);
   EXPECT_TRUE(s.plan.entries[1].input_layouts_written);
-  EXPECT_EQ(std::get<UnbuiltStyle>(s.plan.entries[2].style).name, "SequenceParallel");
+  EXPECT_EQ(std::get<SequenceParallel>(s.plan.entries[2].style), SequenceParallel{.sequence_dim = 2});
   EXPECT_TRUE(s.plan.allow_unmatched);
   EXPECT_THAT(s.plan.batch_axes, ElementsAre("dp"));
 

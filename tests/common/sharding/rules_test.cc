@@ -20,6 +20,7 @@ struct Call {
   int size = 2;
   Attributes attributes = {};
   DType dtype = DType::kF32;
+  bool batch_axis = false;
 };
 
 std::vector<std::string> Strategies(const Call& call) {
@@ -31,7 +32,7 @@ std::vector<std::string> Strategies(const Call& call) {
     types.push_back({call.function == "embedding" && i == 0 ? DType::kI64 : call.dtype, call.shapes[i]});
   }
   std::vector<const TensorType*> inputs;
-  RuleContext context{call.function, &*attributes, {}, {}, call.size, {}};
+  RuleContext context{call.function, &*attributes, {}, {}, call.size, {}, call.batch_axis};
   for (size_t i = 0; i < function->arguments.size(); ++i) {
     const bool omitted = i >= call.placements.size() || call.placements[i] == "_";
     inputs.push_back(omitted ? nullptr : &types[i]);
@@ -98,7 +99,17 @@ TEST(AttentionRuleTest, HeadsAreCutTogether) {
   EXPECT_EQ(Strategies({"attention", {q, kv, kv}, {"S(2)", "R", "R"}, 3}), (Texts{"R, R, R -> R"}));
   EXPECT_EQ(Strategies({"attention", {q, kv, kv}, {"S(0)", "S(0)", "S(0)"}}), (Texts{"R, R, R -> R"}));
   EXPECT_EQ(Strategies({"rotary", {q}, {"S(2)"}}), (Texts{"S(2) -> S(2)", "R -> R"}));
-  EXPECT_EQ(Strategies({"rotary", {q}, {"S(1)"}}), (Texts{"R -> R"}));
+  EXPECT_EQ(Strategies({"rotary", {q}, {"S(1)"}}), (Texts{"S(1) -> S(1)", "R -> R"}));
+  EXPECT_EQ(Strategies({"rotary", {q}, {"S(3)"}}), (Texts{"R -> R"}));
+}
+
+TEST(AttentionRuleTest, SequencesStayApartOnBatchAxesOnly) {
+  const SymShape q{kBatch, kTime, 8, 4}, kv{kBatch, kTime, 2, 4};
+  Call call{"attention", {q, kv, kv}, {"S(0)", "S(0)", "S(0)"}};
+  call.batch_axis = true;
+  EXPECT_EQ(Strategies(call), (Texts{"S(0), S(0), S(0) -> S(0)", "R, R, R -> R"}));
+  call.placements = {"R", "R", "R"};
+  EXPECT_EQ(Strategies(call), (Texts{"R, R, R -> R"}));
 }
 
 TEST(ElementwiseRuleTest, ActivationsReduceFirst) {
