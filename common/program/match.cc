@@ -35,10 +35,6 @@ bool BracketMatches(std::string_view pattern, char c, size_t* length) {
   return matches != negated;
 }
 
-std::string EntryText(size_t index, const PlanEntry& entry) {
-  return absl::StrCat("plan.entries[", index, "] '", entry.pattern, "'");
-}
-
 // What the pattern could have been: its first token that matches no child, replaced by names of children there.
 std::vector<std::string> NearestPatterns(const std::string& pattern, const FlatModel& model) {
   const std::vector<std::string> tokens = TokensOf(pattern);
@@ -103,13 +99,6 @@ void ResolveBatchAxes(const ParallelPlan& plan, ResolvedPlan* resolved, Problems
       resolved->batch_axes[*axis] = true;
     }
   }
-}
-
-const FlatModule* ModuleAt(const FlatModel& model, const std::string& path) {
-  for (const FlatModule& module : model.modules) {
-    if (module.path == path) return &module;
-  }
-  return nullptr;
 }
 
 bool IsWithin(const std::string& path, const std::string& ancestor) {
@@ -219,10 +208,24 @@ bool PatternMatches(const std::string& pattern, const std::string& path) {
   return true;
 }
 
-const Style* WeightStyleOf(const Submission& submission, const ResolvedPlan& plan, const std::string& module_path) {
+std::string EntryText(size_t index, const PlanEntry& entry) {
+  return absl::StrCat("plan.entries[", index, "] '", entry.pattern, "'");
+}
+
+const FlatModule* ModuleAt(const FlatModel& model, const std::string& path) {
+  for (const FlatModule& module : model.modules) {
+    if (module.path == path) return &module;
+  }
+  return nullptr;
+}
+
+std::vector<int> EntriesOf(const ResolvedPlan& plan, const std::string& module_path) {
   auto it = plan.module_entries.find(module_path);
-  if (it == plan.module_entries.end()) return nullptr;
-  for (int entry : it->second) {
+  return it == plan.module_entries.end() ? std::vector<int>() : it->second;
+}
+
+const Style* WeightStyleOf(const Submission& submission, const ResolvedPlan& plan, const std::string& module_path) {
+  for (int entry : EntriesOf(plan, module_path)) {
     const Style& style = submission.plan.entries[entry].style;
     if (CutsWeights(style)) return &style;
   }

@@ -33,6 +33,12 @@ struct ResolvedPlan {
   std::vector<std::string> warnings;
 };
 
+// The entries on a module, in plan order.
+std::vector<int> EntriesOf(const ResolvedPlan& plan, const std::string& module_path);
+// "plan.entries[2] 'layers.*.wl'", for messages.
+std::string EntryText(size_t index, const PlanEntry& entry);
+// nullptr where there is none.
+const FlatModule* ModuleAt(const FlatModel& model, const std::string& path);
 // The style that cuts a module's weights (Colwise, Rowwise); nullptr where none does.
 const Style* WeightStyleOf(const Submission& submission, const ResolvedPlan& plan, const std::string& module_path);
 

@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/program/builder.h"
+#include "common/program/input_placements.h"
 #include "common/program/styles.h"
 #include "common/sharding/rules.h"
 
@@ -39,15 +40,13 @@ class Walk {
  private:
   // The value of a slot with its bias added, reduced first.
   absl::StatusOr<int> Settle(Slot* slot, const std::string& module_path);
-  Placements InputPlacements(int flat_value) const;
   // The value's placements with those that the layout names.
   absl::StatusOr<Placements> OnAxes(const Layout& layout, int value) const;
   // Adds a problem for each axis on which the value lies otherwise: "<where> says R, the <what> is S(1)".
   void CheckClaim(const Placements& declared, int value, const std::string& where, const std::string& what);
   // What one entry does to one input or output of a module: checks the claim, then moves.
   absl::Status Change(const LayoutChange& change, const PlanEntry& entry, const FlatNode& node, Slot* slot);
-  std::vector<int> EntriesOf(const std::string& module_path) const;
-  void AddProblem(const PlanEntry& entry, const FlatNode& node, const absl::Status& status);
+  void AddProblem(int entry, const FlatNode& node, const absl::Status& status);
 
   void AddOperands();
   absl::Status EnterModule(const FlatNode& node);
@@ -137,60 +136,12 @@ absl::Status Walk::Change(const LayoutChange& change, const PlanEntry& entry, co
   return absl::OkStatus();
 }
 
-std::vector<int> Walk::EntriesOf(const std::string& module_path) const {
-  auto it = plan_.module_entries.find(module_path);
-  return it == plan_.module_entries.end() ? std::vector<int>() : it->second;
-}
-
-// Cut over the batch axes; on other axes a request's tensor arrives in the layout that its first consumer's styles
-// write, else want, else R.
-Placements Walk::InputPlacements(int flat_value) const {
-  const TensorType& type = model_.values[flat_value].type;
-  const int rank = static_cast<int>(type.shape.size());
-  Placements placements(plan_.mesh.axis_count());
-  for (size_t axis = 0; axis < placements.size(); ++axis) {
-    if (plan_.batch_axes[axis] && plan_.mesh.axis_size(static_cast<int>(axis)) > 1 && rank > 0) {
-      placements[axis] = Placement::Shard(0);
-    }
-  }
-  int value = flat_value;
-  for (const FlatNode& node : model_.nodes) {
-    auto use = std::find(node.inputs.begin(), node.inputs.end(), value);
-    if (use == node.inputs.end()) continue;
-    const size_t index = use - node.inputs.begin();
-    const bool marker = node.kind == FlatNode::Kind::kModuleInput;
-    if (marker) {
-      for (int entry : EntriesOf(node.module_path)) {
-        absl::StatusOr<std::vector<LayoutChange>> changes =
-            InputChanges(submission_.plan.entries[entry], model_.modules[module_index_.at(node.module_path)], node);
-        if (!changes.ok()) return placements;
-        const LayoutChange& change = (*changes)[index];
-        const Layout& wanted = change.declared.IsNone() ? change.desired : change.declared;
-        if (wanted.IsNone()) continue;
-        absl::StatusOr<AxisPlacements> resolved = ResolveLayout(wanted, plan_.mesh, plan_.axis);
-        Placements with = placements;
-        for (size_t axis = 0; resolved.ok() && axis < with.size(); ++axis) {
-          const std::optional<Placement>& own = (*resolved)[axis];
-          if (own.has_value() && !own->IsPartial() && plan_.mesh.axis_size(static_cast<int>(axis)) > 1)
-            with[axis] = *own;
-        }
-        // What does not fit is refused where the module is entered.
-        absl::StatusOr<Placements> normal = NormalizePlacements(with, rank, type.dtype, plan_.mesh);
-        return normal.ok() ? *normal : placements;
-      }
-    } else if (node.function != "cast") {
-      return placements;
-    }
-    value = node.outputs[index];
-  }
-  return placements;
-}
-
 void Walk::AddOperands() {
   for (size_t i = 0; i < model_.inputs.size(); ++i) {
     const auto& [name, flat] = model_.inputs[i];
     const TensorType& type = model_.values[flat].type;
-    slots_[flat].value = builder_.NewValue(name, type.dtype, type.shape, InputPlacements(flat));
+    slots_[flat].value =
+        builder_.NewValue(name, type.dtype, type.shape, InputPlacements(submission_, model_, plan_, flat));
     request_input_[flat] = static_cast<int>(i);
     program_.operands.push_back({OperandKind::kInput, name, slots_[flat].value});
   }
@@ -211,12 +162,12 @@ absl::Status Walk::EnterModule(const FlatNode& node) {
     slots_[node.outputs[i]] = slots_[node.inputs[i]];
     request_input_[node.outputs[i]] = request_input_[node.inputs[i]];
   }
-  for (int index : EntriesOf(node.module_path)) {
+  for (int index : EntriesOf(plan_, node.module_path)) {
     const PlanEntry& entry = submission_.plan.entries[index];
     absl::StatusOr<std::vector<LayoutChange>> changes =
         InputChanges(entry, model_.modules[module_index_.at(node.module_path)], node);
     if (!changes.ok()) {
-      AddProblem(entry, node, changes.status());
+      AddProblem(index, node, changes.status());
       continue;
     }
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -238,11 +189,11 @@ absl::Status Walk::LeaveModule(const FlatNode& node) {
     request_input_[node.outputs[i]] = request_input_[node.inputs[i]];
     ranks.push_back(static_cast<int>(model_.values[node.inputs[i]].type.shape.size()));
   }
-  for (int index : EntriesOf(node.module_path)) {
+  for (int index : EntriesOf(plan_, node.module_path)) {
     const PlanEntry& entry = submission_.plan.entries[index];
     absl::StatusOr<std::vector<LayoutChange>> changes = OutputChanges(entry, ranks);
     if (!changes.ok()) {
-      AddProblem(entry, node, changes.status());
+      AddProblem(index, node, changes.status());
       continue;
     }
     for (size_t i = 0; i < node.outputs.size(); ++i) {
@@ -257,9 +208,9 @@ absl::Status Walk::LeaveModule(const FlatNode& node) {
   return absl::OkStatus();
 }
 
-void Walk::AddProblem(const PlanEntry& entry, const FlatNode& node, const absl::Status& status) {
-  problems_->Invalid(absl::StrCat("plan entry '", entry.pattern,
-                                  "': ", node.module_path.empty() ? "the root module" : node.module_path, ": ",
+void Walk::AddProblem(int entry, const FlatNode& node, const absl::Status& status) {
+  problems_->Invalid(absl::StrCat(EntryText(entry, submission_.plan.entries[entry]), ": ",
+                                  node.module_path.empty() ? "the root module" : node.module_path, ": ",
                                   std::string(status.message())));
 }
 
@@ -390,7 +341,7 @@ absl::StatusOr<WalkResult> Walk::Run() {
   for (const FlatModule& module : model_.modules) {
     module_index_[module.path] = modules_.size();
     std::string styles;
-    for (int entry : EntriesOf(module.path)) {
+    for (int entry : EntriesOf(plan_, module.path)) {
       absl::StrAppend(&styles, styles.empty() ? "" : "; ", StyleText(submission_.plan.entries[entry].style));
     }
     modules_.push_back({module.path, module.type_name, std::move(styles), {}, {}});

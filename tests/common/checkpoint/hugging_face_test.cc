@@ -157,6 +157,38 @@ TEST_F(HuggingFace, StandardPlanCutsEachKindAsItShould) {
   EXPECT_EQ(styles, expected);
 }
 
+TEST_F(HuggingFace, SequenceParallelPlanCutsTheSequenceBetweenTheWeights) {
+  ImportOptions options;
+  options.sequence_parallel = true;
+  absl::StatusOr<Submission> submission = ImportHuggingFace(kDemo, options);
+  ASSERT_TRUE(submission.ok()) << submission.status();
+  const std::string colwise =
+      "ColwiseParallel(input_layouts=(Replicate(),), output_layouts=(Shard(dim=-1),), use_local_output=True)";
+  const std::string rowwise =
+      "RowwiseParallel(input_layouts=(Shard(dim=-1),), output_layouts=(Shard(dim=1),), use_local_output=True)";
+  const std::string sequence = "SequenceParallel(sequence_dim=1, use_local_output=False)";
+  const std::string gathered =
+      "PrepareModuleInput(input_layouts=(Shard(dim=1),), desired_input_layouts=(Replicate(),), "
+      "input_kwarg_layouts={}, desired_input_kwarg_layouts={}, use_local_output=False)";
+  std::map<std::string, std::string> styles;
+  for (const PlanEntry& entry : submission->plan.entries) styles[entry.pattern] = StyleText(entry.style);
+  const std::map<std::string, std::string> expected = {{"model.embed_tokens", rowwise},
+                                                       {"model.layers.*.input_layernorm", sequence},
+                                                       {"model.layers.*.self_attn", gathered},
+                                                       {"model.layers.*.self_attn.q_proj", colwise},
+                                                       {"model.layers.*.self_attn.k_proj", colwise},
+                                                       {"model.layers.*.self_attn.v_proj", colwise},
+                                                       {"model.layers.*.self_attn.o_proj", rowwise},
+                                                       {"model.layers.*.post_attention_layernorm", sequence},
+                                                       {"model.layers.*.mlp", gathered},
+                                                       {"model.layers.*.mlp.gate_proj", colwise},
+                                                       {"model.layers.*.mlp.up_proj", colwise},
+                                                       {"model.layers.*.mlp.down_proj", rowwise},
+                                                       {"model.norm", sequence},
+                                                       {"lm_head", colwise}};
+  EXPECT_EQ(styles, expected);
+}
+
 TEST_F(HuggingFace, RelativeFoldersGiveAbsolutePaths) {
   WriteConfig();
   ASSERT_TRUE(WriteSafetensors(folder_ + "/model.safetensors", tensors_).ok());
