@@ -1,4 +1,5 @@
 // tp-coordinator: reads flags, wires, waits for a signal.
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -33,9 +34,17 @@ absl::Status WriteFileAtomically(const std::string& path, const std::string& tex
   return absl::OkStatus();
 }
 
+// Chunks that pass through go back to the system at once: freed ones would pile up in the arena of each thread.
+void KeepMemoryLow() {
+  mallopt(M_MMAP_THRESHOLD, 256 << 10);
+  mallopt(M_TRIM_THRESHOLD, 1 << 20);
+  mallopt(M_ARENA_MAX, 4);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  KeepMemoryLow();
   tp::QuietGrpcLog();
   tp::server::CoordinatorServerOptions options;
   options.version = TP_VERSION;

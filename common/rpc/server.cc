@@ -11,6 +11,11 @@
 #include "common/rpc/channel.h"
 
 namespace tp {
+namespace {
+
+constexpr int kWindowBytes = 4 << 20;  // of a stream: what may arrive before it is read
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& address,
                                                             const std::vector<grpc::Service*>& services,
@@ -36,6 +41,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& a
   // Clients ping every 2 s; the defaults would cut them with too_many_pings.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 200);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  // A fixed window in place of a measured one, which grows to tens of MiB a connection: memory stays bounded.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
     if (server != nullptr) server->Shutdown();

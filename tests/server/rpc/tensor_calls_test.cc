@@ -1,6 +1,8 @@
 // Puts and gets through a whole coordinator, with workers that only keep bytes.
 #include <gmock/gmock.h>
 
+#include <thread>
+
 #include "common/base/clock.h"
 #include "common/base/digest.h"
 #include "server/rpc/coordinator_server.h"
@@ -225,6 +227,7 @@ TEST_F(TensorCallsTest, LostWorkerEndsAPutInTheMiddleOfIt) {
   const std::string chunk = Numbers(kChunkBytes);
   *request.mutable_chunk() = MakeChunk(0, chunk, 0);
   writer->Write(request);
+  while (TensorCount() == 0) std::this_thread::yield();  // until it is accepted
   workers_[1]->Stop();
   const grpc::Status status = writer->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
