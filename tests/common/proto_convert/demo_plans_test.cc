@@ -1,0 +1,68 @@
+// The submissions of deploy/demo that have no reference file: equal on every mesh, with the collectives that they
+// promise.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "common/checkpoint/file.h"
+#include "common/program/memory.h"
+#include "common/proto_convert/submission_file.h"
+#include "tests/support/simulator.h"
+
+namespace tp::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(DemoPlans, SequenceParallelMlpEqualsItsFormulaOnEveryMesh) {
+  absl::StatusOr<std::string> text =
+      ReadWholeFile(TP_SOURCE_DIR "/deploy/demo/mlp_sequence.textproto", int64_t{1} << 20);
+  ASSERT_TRUE(text.ok()) << text.status();
+  absl::StatusOr<Submission> submission = ParseSubmission(*text, SubmissionFormat::kText);
+  ASSERT_TRUE(submission.ok()) << submission.status();
+  for (int64_t time : {1, 3, 17}) {
+    SimTensor x{{2, time, 8}, {}};
+    for (int64_t i = 0; i < ElementCount(x.shape); ++i) x.values.push_back(std::sin(0.7 * static_cast<double>(i)));
+    for (int degree : {1, 2, 3, 4}) {
+      submission->plan.mesh = {{"tp", degree}};
+      absl::StatusOr<CompiledModel> compiled = CompileForward(*submission);
+      ASSERT_TRUE(compiled.ok()) << compiled.status();
+      const std::map<std::string, SimTensor> states = InitialStates(*compiled, submission->seed);
+      absl::StatusOr<SimulationResult> result = Simulate(compiled->program, states, {{"x", x}});
+      ASSERT_TRUE(result.ok()) << result.status();
+      const std::vector<double>& w1 = states.at("mlp.fc1.weight").values;
+      const std::vector<double>& w2 = states.at("mlp.fc2.weight").values;
+      for (int64_t token = 0; token < 2 * time; ++token) {
+        const double* in = x.values.data() + token * 8;
+        double squares = 0;
+        for (int d = 0; d < 8; ++d) squares += in[d] * in[d];
+        std::vector<double> out = states.at("mlp.fc2.bias").values;
+        for (int row = 0; row < 13; ++row) {
+          double hidden = states.at("mlp.fc1.bias").values[row];
+          for (int d = 0; d < 8; ++d) {
+            hidden += w1[row * 8 + d] * in[d] / std::sqrt(squares / 8 + 1e-5) * states.at("norm.weight").values[d];
+          }
+          hidden /= 1 + std::exp(-hidden);
+          for (int d = 0; d < 8; ++d) out[d] += w2[d * 13 + row] * hidden;
+        }
+        for (int d = 0; d < 8; ++d) {
+          ASSERT_NEAR(result->outputs.at("y").values[token * 8 + d], in[d] + out[d], 1e-9) << degree << " " << token;
+        }
+      }
+      absl::StatusOr<std::vector<CollectiveRecord>> records =
+          CollectivesOf(compiled->program, {{"batch", 2}, {"time", time}});
+      ASSERT_TRUE(records.ok()) << records.status();
+      std::vector<std::string> ops;
+      for (const CollectiveRecord& record : *records) ops.push_back(record.module + " " + record.op);
+      if (degree == 1) {
+        EXPECT_THAT(ops, ElementsAre());
+      } else {
+        EXPECT_THAT(ops, ElementsAre("mlp all_gather", "mlp.fc2 reduce_scatter"));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tp::testing
