@@ -79,7 +79,10 @@ TEST(SequenceTest, BiasesAfterTheScatterAreAddedOnce) {
       Submission submission;
       submission.model.root.config = config;
       submission.model.root.children = {
-          {.name = "w", .config = LinearConfig{.in_features = 4, .out_features = 3}, .children = {}, .param_init = {}}};
+          {.name = "w",
+           .config = LinearConfig{.in_features = 4, .out_features = 3, .bias = true, .output_dtype = {}},
+           .children = {},
+           .param_init = {}}};
       submission.model.inputs = {{"x", DType::kF32, {Dim::Symbol("batch"), Dim(4)}}};
       RowwiseParallel style;
       style.output_layouts = layout;

@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
         TextCase{"Group", WithInput(Placement::GroupShard(0, 4)),
                  "RowwiseParallel(input_layouts=(GroupShard(dim=0, groups=4),), "
                  "output_layouts=(Replicate(),), use_local_output=True)"}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& each) { return each.param.name; });
 
 }  // namespace
 }  // namespace tp

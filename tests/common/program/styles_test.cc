@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(
             "PositionalAndNamed",
             BlockSubmission(kPositional, Styled("block", Inputs({kR, kR}, {kR, kR}, {{"gate", kR}}, {{"gate", kR}}))),
             "argument 'gate' has a layout in input_layouts and in input_kwarg_layouts"}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& each) { return each.param.name; });
 
 TEST(StylesTest, ClaimsAreComparedWithTheRealPlacement) {
   // relu(w1(x)) is S(1) on tp.

@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
                      [{"list": [{"replicate": {}}, {"group_shard": {"dim": 0, "groups": 2}}]}],
                      "use_local_output": false, "src_data_rank": 1})",
                   InputOutput()}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& each) { return each.param.name; });
 
 struct BadPlan {
   std::string name;
@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "plan.entries[0].prepare_module_input.input_layouts[0]"},
         BadPlan{"MapKind", "entries { prepare_module_output { output_layouts { axes { key: 'tp' value {} } } } }",
                 "plan.entries[0].prepare_module_output.output_layouts[0].axes['tp']"}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& each) { return each.param.name; });
 
 }  // namespace
 }  // namespace tp
