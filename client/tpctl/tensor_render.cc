@@ -1,5 +1,6 @@
 #include "client/tpctl/tensor_render.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -84,11 +85,15 @@ std::string Shortest(Number value) {
   return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
 }
 
-// Calls `leaf` for each element and puts its results together as the shape says.
+// Calls `leaf` for each element and puts its results together as the shape says; a list of more than kMostEmpty lists
+// without elements is one without any.
+constexpr int64_t kMostEmpty = 1024;
 template <typename Result, typename Leaf, typename Join>
 Result Nest(const Shape& shape, const Leaf& leaf, const Join& join, size_t dim, int64_t* index) {
   if (dim == shape.size()) return leaf((*index)++);
   std::vector<Result> parts;
+  const bool empty = std::find(shape.begin() + static_cast<ptrdiff_t>(dim), shape.end(), 0) != shape.end();
+  if (empty && shape[dim] > kMostEmpty) return join(std::move(parts), dim);
   for (int64_t i = 0; i < shape[dim]; ++i) parts.push_back(Nest<Result>(shape, leaf, join, dim + 1, index));
   return join(std::move(parts), dim);
 }

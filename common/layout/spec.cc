@@ -157,6 +157,30 @@ absl::StatusOr<Placements> NormalizePlacements(const Placements& placements, int
   return normalized;
 }
 
+namespace {
+
+// The most intervals into which strided and interleaved cuts may scatter one dim of a block: what planning and moving
+// cost grows with them.
+constexpr int64_t kMaxPieces = 16384;
+
+absl::Status CheckPieces(absl::Span<const int64_t> global, int d, const Placements& placements) {
+  int64_t pieces = 1;
+  for (const Placement& placement : placements) {
+    if (!placement.Cuts(d)) continue;
+    int64_t here = 1;
+    if (placement.kind == PlacementKind::kStridedShard) here = std::min<int64_t>(placement.split_factor, global[d]);
+    if (placement.kind == PlacementKind::kInterleavedShard) here = static_cast<int64_t>(placement.parts.size());
+    if (__builtin_mul_overflow(pieces, std::max<int64_t>(here, 1), &pieces) || pieces > kMaxPieces) {
+      return absl::ResourceExhaustedError(absl::StrCat("placement ", PlacementText(placement), " cuts dim ", d, " of ",
+                                                       ShapeText(global), " into more than ", kMaxPieces,
+                                                       " pieces on a rank"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status ValidateForShape(absl::Span<const int64_t> global, const Placements& placements, const Mesh& mesh) {
   if (placements.size() != mesh.axes().size()) {
     return absl::InvalidArgumentError(absl::StrCat("placement count must equal mesh rank: got ", placements.size(),
@@ -169,6 +193,7 @@ absl::Status ValidateForShape(absl::Span<const int64_t> global, const Placements
           absl::StrCat("placement ", PlacementText(placements[i]), " does not fit shape ", ShapeText(global)));
     }
   }
+  for (size_t d = 0; d < global.size(); ++d) TP_RETURN_IF_ERROR(CheckPieces(global, static_cast<int>(d), placements));
   for (size_t d = 0; d < global.size(); ++d) {
     const bool interleaved = std::any_of(placements.begin(), placements.end(), [&](const Placement& placement) {
       return placement.kind == PlacementKind::kInterleavedShard && placement.Cuts(static_cast<int>(d));
@@ -181,7 +206,12 @@ absl::Status ValidateForShape(absl::Span<const int64_t> global, const Placements
       if (!placement.Cuts(static_cast<int>(d))) continue;
       if (placement.kind == PlacementKind::kInterleavedShard) {
         int64_t sum = 0;
-        for (const int64_t part : placement.parts) sum += part;
+        for (const int64_t part : placement.parts) {
+          if (__builtin_add_overflow(sum, part, &sum)) {
+            return absl::InvalidArgumentError(
+                absl::StrCat("placement ", PlacementText(placement), ": the sum of its parts is too large"));
+          }
+        }
         for (const int64_t length : lengths) {
           if (length % sum == 0) continue;
           return absl::InvalidArgumentError(absl::StrCat("placement ", PlacementText(placement), " on mesh axis ",

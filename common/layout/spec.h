@@ -36,7 +36,7 @@ Interval ChunkOf(int64_t n, int64_t k, int64_t r);
 // group count or ratio below 1, groups that do not divide the axis, a mix of partial ops other than sum with avg,
 // a partial op that the dtype has not, a number of placements that is not the number of axes: INVALID_ARGUMENT.
 absl::StatusOr<Placements> NormalizePlacements(const Placements& placements, int rank, DType dtype, const Mesh& mesh);
-// Checks that need sizes: a dim that does not divide by the sum of the parts of an InterleavedShard.
+// INVALID_ARGUMENT: a dim that does not divide by the sum of parts; RESOURCE_EXHAUSTED: over 16384 pieces of a dim.
 absl::Status ValidateForShape(absl::Span<const int64_t> global, const Placements& placements, const Mesh& mesh);
 
 // The global indices of dim `dim` that `coordinate` holds, ascending runs in local order; cuts of several axes nest

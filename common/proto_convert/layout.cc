@@ -61,7 +61,11 @@ v1::DataType DTypeToProto(DType dtype) {
   return v1::DATA_TYPE_UNSPECIFIED;
 }
 
+constexpr int kMaxDims = 64;  // of a tensor
+
 absl::StatusOr<Shape> ShapeFromProto(const google::protobuf::RepeatedField<int64_t>& shape, const std::string& field) {
+  if (shape.size() > kMaxDims)
+    return FieldError(field, absl::StrCat("has ", shape.size(), " dims; at most ", kMaxDims));
   Shape result(shape.begin(), shape.end());
   absl::StatusOr<int64_t> count = CheckedElementCount(result);
   if (!count.ok()) return AtField(count.status(), field);

@@ -30,7 +30,7 @@ std::string Indexed(const std::string& name, int index);
 absl::StatusOr<DType> DTypeFromProto(v1::DataType dtype, const std::string& field);
 v1::DataType DTypeToProto(DType dtype);
 
-// Negative sizes and products over 2^62 are refused.
+// More than 64 dims, negative sizes and products over 2^62 are refused.
 absl::StatusOr<Shape> ShapeFromProto(const google::protobuf::RepeatedField<int64_t>& shape, const std::string& field);
 void ShapeToProto(const Shape& shape, google::protobuf::RepeatedField<int64_t>* proto);
 absl::StatusOr<SymShape> SymShapeFromProto(const google::protobuf::RepeatedPtrField<std::string>& shape,

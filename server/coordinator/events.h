@@ -232,7 +232,7 @@ struct AnswerBlock {
   uint64_t transfer_id = 0;  // 0 = `data`
   uint32_t stream_index = 0;
   int64_t size_bytes = 0;
-  int rank = 0;  // that sends it; of a tensor
+  int rank = 0;  // that sends it
 };
 struct AnswerOutput {
   std::string name;

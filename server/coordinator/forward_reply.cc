@@ -27,6 +27,7 @@ absl::Status AddBlocks(const RunResult& run, int rank, uint64_t transfer, Forwar
     answer.offset = block.offset;
     answer.shape = block.shape;
     answer.size_bytes = *bytes;
+    answer.rank = rank;
     if (block.streamed) {
       answer.transfer_id = transfer;
       answer.stream_index = streamed++;

@@ -33,6 +33,11 @@ class Rendezvous {
     const auto it = expected_.find(id);
     return it != expected_.end() && it->second == worker;
   }
+  // The worker that a transfer is expected of; "" where it is not (any more).
+  std::string WorkerOf(uint64_t id) const {
+    const auto it = expected_.find(id);
+    return it == expected_.end() ? "" : it->second;
+  }
   // A worker's stream has come. NOT_FOUND where nobody expects it (any more).
   absl::Status Arrived(uint64_t id, const std::string& worker, std::shared_ptr<Stream> stream) {
     if (!Expects(id, worker) || streams_.count(id) != 0) {

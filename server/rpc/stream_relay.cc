@@ -17,11 +17,33 @@ StreamRelay::StreamRelay(const ServiceContext& context, const std::vector<Answer
     if (block.transfer_id == 0) continue;
     Source& source = sources[block.transfer_id];
     source.transfer_id = block.transfer_id;
+    source.rank = block.rank;
     source.blocks[block.stream_index] = {static_cast<uint32_t>(i), static_cast<uint64_t>(block.size_bytes), 0};
     source.missing += static_cast<uint64_t>(block.size_bytes);
   }
   for (auto& [id, source] : sources) {
     if (source.missing > 0) sources_.push_back(std::move(source));
+  }
+}
+
+void StreamRelay::Start() {
+  Transfers& transfers = context_.dispatcher->transfers();
+  for (Source& source : sources_) {
+    source.worker = transfers.uploads().WorkerOf(source.transfer_id);
+    if (source.worker.empty()) return Fail(Lost(source));
+  }
+  transfers.AddListener(weak_from_this());
+  Next(0);
+}
+
+absl::Status StreamRelay::Lost(const Source& source) {
+  const std::string worker = source.worker.empty() ? "" : absl::StrCat(" (worker ", source.worker, ")");
+  return absl::UnavailableError(absl::StrCat("rank ", source.rank, worker, " was lost before it had sent its block"));
+}
+
+void StreamRelay::OnWorkerLost(const std::string& worker) {
+  for (size_t i = passed_; i < sources_.size(); ++i) {
+    if (sources_[i].worker == worker) return Fail(Lost(sources_[i]));
   }
 }
 
@@ -41,7 +63,7 @@ void StreamRelay::Next(size_t index) {
     if (self->cancelled_) return;
     self->context_.dispatcher->transfers().uploads().Claim(
         self->sources_[index].transfer_id, [self, index](absl::StatusOr<std::shared_ptr<UploadStream>> stream) {
-          if (!stream.ok()) return self->Fail(stream.status());
+          if (!stream.ok()) return self->Fail(Lost(self->sources_[index]));
           self->sources_[index].stream = *std::move(stream);
           self->Read(index);
         });
@@ -50,7 +72,7 @@ void StreamRelay::Next(size_t index) {
 
 void StreamRelay::Read(size_t index) {
   sources_[index].stream->ReadChunk([self = shared_from_this(), index](absl::StatusOr<v1::Chunk> chunk) {
-    absl::Status status = chunk.ok() ? self->Pass(index, &*chunk) : chunk.status();
+    absl::Status status = chunk.ok() ? self->Pass(index, &*chunk) : Lost(self->sources_[index]);
     if (status.ok()) return;
     self->sources_[index].stream->Stop(status);
     self->Fail(status);
@@ -76,6 +98,7 @@ absl::Status StreamRelay::Pass(size_t index, v1::Chunk* chunk) {
       stream->Stop(absl::CancelledError("the client has gone"));
     } else if (last) {
       stream->Stop(absl::OkStatus());
+      self->passed_ = index + 1;
       self->Next(index + 1);
     } else {
       self->Read(index);

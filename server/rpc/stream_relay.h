@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "server/rpc/services.h"
@@ -14,7 +15,7 @@
 namespace tp::server {
 
 // It keeps itself alive while it works; its owner holds it weakly, since `push` and `done` hold the owner.
-class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
+class StreamRelay : public LossListener, public std::enable_shared_from_this<StreamRelay> {
  public:
   // Sends a chunk, whose index is one of `blocks`, to the client; `written` as WriteQueue's. From any thread.
   using Push = std::function<void(v1::Chunk chunk, std::function<void(bool ok)> written)>;
@@ -22,9 +23,12 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   // are not its concern.
   StreamRelay(const ServiceContext& context, const std::vector<AnswerBlock>& blocks, Push push,
               std::function<void(const absl::Status&)> done);
-  void Start() { Next(0); }
+  // On the core's thread.
+  void Start();
   // The client has gone. On the core's thread.
   void Cancel();
+  // Ends at once with UNAVAILABLE naming the rank, whichever stream is read just now.
+  void OnWorkerLost(const std::string& worker) override;
 
  private:
   struct Block {
@@ -34,6 +38,8 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   // The streamed blocks of one worker.
   struct Source {
     uint64_t transfer_id = 0;
+    int rank = 0;
+    std::string worker;
     std::map<uint32_t, Block> blocks;  // by index in the stream
     uint64_t missing = 0;              // bytes
     std::shared_ptr<UploadStream> stream;
@@ -42,11 +48,13 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   void Read(size_t index);
   absl::Status Pass(size_t index, v1::Chunk* chunk);
   void Fail(const absl::Status& status);
+  static absl::Status Lost(const Source& source);
 
   const ServiceContext context_;
   std::vector<Source> sources_;  // does not change; its elements belong to one callback at a time
   const Push push_;
   const std::function<void(const absl::Status&)> done_;
+  std::atomic<size_t> passed_{0};  // sources that are through
   std::atomic<bool> cancelled_{false};
 };
 

@@ -26,6 +26,14 @@ void Transfers::LoseWorker(const std::string& worker) {
   for (auto it = offers_.begin(); it != offers_.end();) {
     it = it->second.worker == worker ? offers_.erase(it) : std::next(it);
   }
+  std::vector<std::shared_ptr<LossListener>> told;
+  for (auto it = listeners_.begin(); it != listeners_.end();) {
+    told.push_back(it->lock());
+    it = told.back() == nullptr ? listeners_.erase(it) : std::next(it);
+  }
+  for (const auto& listener : told) {
+    if (listener != nullptr) listener->OnWorkerLost(worker);
+  }
   uploads_.LoseWorker(worker);
   downloads_.LoseWorker(worker);
 }

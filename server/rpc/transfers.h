@@ -11,6 +11,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/rpc/rendezvous.h"
@@ -39,6 +41,14 @@ class DownloadStream {
   virtual void Stop(const absl::Status& status) = 0;
 };
 
+// Reads streams of several workers, and wants to know at once where one of them is lost.
+class LossListener {
+ public:
+  virtual ~LossListener() = default;
+  // On the core's thread.
+  virtual void OnWorkerLost(const std::string& worker) = 0;
+};
+
 class Transfers {
  public:
   void Offer(uint64_t id, const std::string& worker, std::shared_ptr<const std::string> bytes);
@@ -51,6 +61,8 @@ class Transfers {
   // Of any kind.
   void Cancel(uint64_t id);
   void LoseWorker(const std::string& worker);
+  // Told of losses for as long as it lives.
+  void AddListener(std::weak_ptr<LossListener> listener) { listeners_.push_back(std::move(listener)); }
 
  private:
   struct Download {
@@ -60,6 +72,7 @@ class Transfers {
   std::map<uint64_t, Download> offers_;
   Rendezvous<UploadStream> uploads_;
   Rendezvous<DownloadStream> downloads_;
+  std::vector<std::weak_ptr<LossListener>> listeners_;
 };
 
 }  // namespace tp::server

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "tests/integration/tensors_fixture.h"
@@ -251,6 +252,37 @@ TEST(TensorFailure, TensorsOfAKilledWorkerAreLostAndOthersAreFine) {
   t.Mesh("a", "tp=2", "worker-0,worker-2");  // what survived works on
   t.Put("w", Arange({4, 2}), "a", "tp=S(0)");
   EXPECT_EQ(t.Get("w"), Arange({4, 2}));
+}
+
+// Stops reading after the first bytes until it may go on.
+class HeldSink : public client::TensorSink {
+ public:
+  absl::Status Begin(const client::TensorInfo&, const std::vector<client::TensorBlock>&) override {
+    return absl::OkStatus();
+  }
+  absl::Status Write(size_t, int64_t, std::string_view) override {
+    if (!reading.HasBeenNotified()) reading.Notify();
+    go_on.WaitForNotification();
+    return absl::OkStatus();
+  }
+  absl::Notification reading, go_on;
+};
+
+// The bytes of rank 0 are on their way when rank 1 dies: the client is not served to their end before it is told.
+TEST(TensorFailure, AWorkerKilledDuringAGetIsNamed) {
+  TensorCluster t(2);
+  t.Mesh("m", "tp=2");
+  t.Ok({"tensor", "create", "w", "--init", "zeros", "--shape", "32x1048576", "--mesh", "m", "--placements", "tp=S(0)"});
+  HeldSink sink;
+  absl::Status status;
+  std::thread get([&] { status = t.cluster().Connect()->GetTensor("w", false, &sink); });
+  sink.reading.WaitForNotification();
+  EXPECT_EQ(kill(t.cluster().WorkerPid("worker-1"), SIGKILL), 0);
+  EXPECT_TRUE(Eventually([&] { return t.Json({"tensor", "list"})["tensors"][0]["state"] == "LOST"; }));
+  sink.go_on.Notify();
+  get.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 (worker worker-1) was lost"));
 }
 
 }  // namespace

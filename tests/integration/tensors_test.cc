@@ -56,9 +56,9 @@ TEST_F(Tensors, TwoElementsOverEightRanksSavedAndLoadedOnOne) {
               ElementsAre(Shape{1}, Shape{0}, Shape{0}, Shape{0}, Shape{1}, Shape{0}, Shape{0}, Shape{0}));
   EXPECT_THAT(t().Shards<Shape>("w", "offset"),
               ElementsAre(Shape{0}, Shape{2}, Shape{2}, Shape{2}, Shape{1}, Shape{2}, Shape{2}, Shape{2}));
-  t().Ok({"tensor", "save", t().Path("saved"), "w"});
+  t().Ok({"tensor", "save", t().Path("two"), "w"});
   t().Delete("w");
-  t().Ok({"tensor", "load", t().Path("saved"), "--mesh", "one"});
+  t().Ok({"tensor", "load", t().Path("two"), "--mesh", "one"});
   EXPECT_EQ(t().Get("w"), whole);
 }
 

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/checkpoint/file.h"
@@ -49,7 +50,15 @@ absl::Status PartFiles::Open(size_t file) {
   return absl::OkStatus();
 }
 
+// What is there already stays as it is: a save never mixes with another, and never replaces one.
 absl::Status PartFiles::Create() {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!absl::EndsWith(name, ".safetensors") && !absl::EndsWith(name, ".safetensors.index.json")) continue;
+    return absl::AlreadyExistsError(
+        absl::StrCat(folder_, " holds ", name, " already: save to another folder or remove it first"));
+  }
   for (size_t i = 0; i < files_.size(); ++i) {
     TP_RETURN_IF_ERROR(
         Write(static_cast<int>(i), 0, files_[i].header.data(), static_cast<int64_t>(files_[i].header.size())));
@@ -99,9 +108,6 @@ absl::Status PartFiles::Seal(const std::string& index) {
     TP_RETURN_IF_ERROR(WriteFileAtomically(part, {index}));
     TP_RETURN_IF_ERROR(SyncPath(part));
     if (rename(part.c_str(), index_path.c_str()) != 0) return FileError("cannot rename to", index_path, errno);
-  } else if (unlink(index_path.c_str()) != 0 && errno != ENOENT) {
-    // The index of an earlier save would win over the one file.
-    return FileError("cannot remove", index_path, errno);
   }
   return SyncPath(folder_);
 }

@@ -190,6 +190,24 @@ TEST(ValidateTest, AnInterleavedDimMustDivide) {
   EXPECT_EQ(ValidateForShape({8}, {kR, kS1}, mesh).code(), absl::StatusCode::kInvalidArgument);
 }
 
+// What a placement costs to plan is bounded, whatever the numbers in it.
+TEST(SpecTest, CutsIntoTooManyPiecesAreRefused) {
+  const Mesh mesh = *Mesh::Parse("dp=2,tp=2");
+  const int64_t huge = int64_t{1} << 62;
+  EXPECT_TRUE(ValidateForShape({16384}, {kR, Text("SS(0,100000000)")}, mesh).ok());
+  EXPECT_EQ(ValidateForShape({16385}, {kR, Text("SS(0,100000000)")}, mesh).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ValidateForShape({huge, 0}, {kR, Text("SS(0,16385)")}, mesh).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ValidateForShape({huge, 0}, {Text("SS(0,200)"), Text("SS(0,200)")}, mesh).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(ValidateForShape({huge, 0}, {Text("SS(1,200)"), Text("SS(0,200)")}, mesh).ok());
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(ValidateForShape({8}, {kR, Placement::InterleavedShard(0, {most, most})}, mesh).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ValidateForShape({0}, {kR, Placement::InterleavedShard(0, std::vector<int64_t>(16385, 1))}, mesh).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
 TEST(SpecTest, TextNamesDtypeShapeAndPlacements) {
   const Mesh mesh = *Mesh::Parse("tp=2");
   EXPECT_EQ(SpecText({DType::kF32, {Dim::Symbol("batch"), 256}, {kS1}}, mesh), "F32[batch, 256] tp=S(1)");

@@ -153,20 +153,17 @@ TEST_F(TensorFiles, RoundTripsOverMeshesKeepAllBits) {
   }
 }
 
-TEST_F(TensorFiles, AnEarlierSaveInTheFolderIsReplaced) {
+TEST_F(TensorFiles, AFolderWithACheckpointIsRefusedAndStaysAsItIs) {
   const TestMesh mesh = *tensors_->Connect("tp=2", {0, 1});
   const Placements placements{Placement::Shard(0)};
   const HostTensor value = Counting(DType::kU8, {50});
   ASSERT_EQ(tensors_->Put(mesh, 1, value, placements), absl::OkStatus());
   ASSERT_EQ(Save(mesh, "f", {{1, {"x", DType::kU8, {50}}, placements}, {1, {"y", DType::kU8, {50}}, placements}}, 60),
             absl::OkStatus());
-  ASSERT_EQ(Save(mesh, "f", {{1, {"z", DType::kU8, {50}}, placements}}), absl::OkStatus());
-  const StageResult found = Inspect("f");
-  ASSERT_EQ(found.status, absl::OkStatus());
-  ASSERT_EQ(found.found.size(), 1u);
-  EXPECT_EQ(
-      found.found[0],
-      (FoundTensor{"z", std::filesystem::canonical(root_).string() + "/root/f/model.safetensors", DType::kU8, {50}}));
+  const absl::Status again = Save(mesh, "f", {{1, {"z", DType::kU8, {50}}, placements}});
+  EXPECT_EQ(again.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(again.message()), HasSubstr("/f holds model"));
+  EXPECT_EQ(Inspect("f").found.size(), 2u);
 }
 
 TEST_F(TensorFiles, ADropOfTheCreatorRemovesTheParts) {
