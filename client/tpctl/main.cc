@@ -199,7 +199,7 @@ int main(int argc, char** argv) {
   sub->add_option("DIR", import.dir, "Folder with config.json and safetensors")->required();
   sub->add_option("--tp", import.tp, "Tensor-parallel degree of the plan (default 1)")->check(CLI::Range(1, 1 << 20));
   sub->add_option("--plan", import.plan, "standard")->check(CLI::IsMember({"standard", "auto"}));
-  sub->add_flag("--sequence-parallel", import.sequence_parallel)->group("");
+  sub->add_flag("--sequence-parallel", import.sequence_parallel, "Cut the sequence between the plan's weights");
   sub->add_option("--memory-limit", import.memory_limit)->group("");
   sub->add_option("--compute-dtype", import.compute_dtype, "F32 or BF16")->check(CLI::IsMember({"F32", "BF16"}));
   sub->add_option("--out", import.out,
