@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <random>
+#include <string>
 
 #include "tests/support/model_builders.h"
 #include "tests/support/simulator.h"
@@ -161,6 +164,76 @@ TEST(StylesTest, PartialOutputsAreClaimedAndMoved) {
   styled.plan.entries = {Colwise("w1"), Styled("w2", sum),
                          PreparedOutput("w2", Placement::Partial(), Placement::Shard(1))};
   ExpectEqual(plain, styled, {Tp(2), Tp(4)}, {{"x", Wave({3, 6}, 0.9)}});
+}
+
+// Random plans of all styles on random modules: what compiles equals one rank.
+TEST(StylesTest, RandomPlansThatCompileEqualOneRank) {
+  const char* given = std::getenv("TP_TEST_SEED");
+  const unsigned seed = given == nullptr ? 20u : static_cast<unsigned>(std::stoul(given));
+  SCOPED_TRACE(::testing::Message() << "TP_TEST_SEED=" << seed);
+  std::mt19937 random(seed);
+  auto pick = [&](size_t count) { return static_cast<size_t>(random() % count); };
+  const std::vector<Placement> layouts{Placement::Replicate(), Placement::Shard(0), Placement::Shard(1),
+                                       Placement::Shard(-1), Placement::Partial()};
+  const std::vector<std::string> mlp{"", "w1", "w2"};
+  const std::vector<std::string> decoder{"",
+                                         "embed",
+                                         "layers.0",
+                                         "layers.*.norm1",
+                                         "layers.*.norm2",
+                                         "layers.0.attn",
+                                         "layers.0.attn.q_proj",
+                                         "layers.0.attn.k_proj",
+                                         "layers.0.attn.v_proj",
+                                         "layers.*.attn.o_proj",
+                                         "layers.*.mlp",
+                                         "layers.*.mlp.w1",
+                                         "layers.*.mlp.w2",
+                                         "layers.*.mlp.w3",
+                                         "norm",
+                                         "head"};
+  int compared = 0;
+  for (int round = 0; round < 60; ++round) {
+    const bool small = round % 2 == 0;
+    const Submission plain = small ? MlpSubmission(4, 5, 1) : DecoderSubmission({.layers = 1, .vocabulary = 21}, 1);
+    const std::vector<std::string>& modules = small ? mlp : decoder;
+    Submission styled = plain;
+    styled.plan.entries.clear();
+    const std::vector<MeshAxis> mesh = pick(3) == 0 ? std::vector<MeshAxis>{{"dp", 2}, {"tp", 2}} : Tp(pick(2) ? 2 : 4);
+    styled.plan.mesh = mesh;
+    if (mesh.size() == 2 && pick(2) == 0) styled.plan.batch_axes = {"dp"};
+    for (size_t wanted = 1 + pick(small ? 4 : 12); wanted > 0; --wanted) {
+      // A claim must be true: the first declared layout that compiles is kept.
+      const std::string& module = modules[pick(modules.size())];
+      const Placement desired = layouts[pick(layouts.size())];
+      const size_t kind = pick(5);
+      for (const Placement& declared : layouts) {
+        PlanEntry entry =
+            kind == 3 ? PreparedInput(module, declared, desired) : PreparedOutput(module, declared, desired);
+        ColwiseParallel colwise;
+        RowwiseParallel rowwise;
+        if (pick(2) == 0) colwise.output_layouts = rowwise.output_layouts = desired;
+        if (kind == 0) entry = Styled(module, colwise);
+        if (kind == 1) entry = Styled(module, rowwise);
+        if (kind == 2) entry = Styled(module, SequenceParallel{.sequence_dim = static_cast<int>(pick(2))});
+        styled.plan.entries.push_back(entry);
+        if (CompileForward(styled).ok()) break;
+        styled.plan.entries.pop_back();
+      }
+    }
+    if (styled.plan.entries.empty()) continue;
+    std::string texts;
+    for (const PlanEntry& entry : styled.plan.entries) texts += entry.pattern + ": " + StyleText(entry.style) + "\n";
+    SCOPED_TRACE(texts);
+    if (small) {
+      ExpectEqual(plain, styled, {mesh}, {{"x", Wave({3, 4}, 0.2)}});
+    } else {
+      ExpectEqual(plain, styled, {mesh}, {{"ids", {{2, 3}, {1, 20, 4, 0, 7, 9}}}});
+    }
+    if (HasFatalFailure()) return;
+    ++compared;
+  }
+  EXPECT_GT(compared, 40);
 }
 
 TEST(BatchTest, EveryAxisKeepsItsPart) {
