@@ -16,7 +16,7 @@ struct ImportOptions {
   std::optional<DType> compute_dtype;  // F32 or BF16; F32 where absent (config.json's torch_dtype does not set it)
   std::string plan = "standard";
   bool sequence_parallel = false;  // the standard plan with the sequence cut between its weights
-  std::string name;  // of the model; from the folder's name where empty
+  std::string name;                // of the model; from the folder's name where empty
 };
 
 // Weight paths are absolute. NOT_FOUND for a missing folder, config.json, weight file or tensor; INVALID_ARGUMENT,

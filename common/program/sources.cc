@@ -45,9 +45,7 @@ const FlatState* StorageOf(const Submission& submission, const FlatModel& model,
   return nullptr;
 }
 
-bool IsNamed(const ResolvedPlan& plan, const FlatState& state) {
-  return plan.state_entries.contains(state.path);
-}
+bool IsNamed(const ResolvedPlan& plan, const FlatState& state) { return plan.state_entries.contains(state.path); }
 
 void TieStates(const Submission& submission, const FlatModel& model, ResolvedPlan* plan, Problems* problems) {
   for (const auto& [path, source] : submission.weights) {

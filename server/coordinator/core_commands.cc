@@ -134,7 +134,8 @@ void Core::Impl::Complete(uint64_t order) {
   const auto ending = mesh_records_.find(it->second.mesh_id);
   if (!it->second.frees && ending != mesh_records_.end() && ending->second.aborting.has_value() &&
       OnlyHearsay(it->second)) {
-    return;  // who is to blame is about to be known: a lost worker's stream breaks, or CheckAborting takes what there is
+    // Who is to blame is about to be known: a lost worker's stream breaks, or CheckAborting takes what there is.
+    return;
   }
   CommandRecord record = std::move(it->second);
   commands_.erase(it);
