@@ -9,5 +9,4 @@ unset TPCTL_SERVER
 trap 'build/release/bin/tpctl local down >/dev/null 2>&1 || true; rm -rf "$state"' EXIT
 tour=$(awk '/^## A tour/ {section = 1} section && /^```$/ {exit} section && on {print} section && /^```sh/ {on = 1}' README.md)
 [ "$(grep -c tpctl <<<"$tour")" -ge 10 ] || { echo "readme.sh: the tour was not found in README.md" >&2; exit 1; }
-rm -rf /tmp/w  # what an earlier tour saved
 bash -eux -c "$tour"

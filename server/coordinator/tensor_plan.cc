@@ -35,6 +35,14 @@ std::vector<Placements> CandidatesWithoutPartial(const Placements& placements, i
   return candidates;
 }
 
+// The first dim that nothing cuts; -1 where there is none.
+int UncutDim(const Placements& placements, int rank) {
+  for (int d = 0; d < rank; ++d) {
+    if (std::none_of(placements.begin(), placements.end(), [d](const Placement& p) { return p.Cuts(d); })) return d;
+  }
+  return -1;
+}
+
 }  // namespace
 
 bool HasPartial(const Placements& placements) {
@@ -146,8 +154,11 @@ absl::StatusOr<MovePlan> PlanMove(const TensorType& type, const MeshPlace& sourc
     hop.source = plan.first->to;
     add(*plan.first);
   }
+  // Terms of a sum are made of a cut by a fill: exact, and each element travels once.
+  const int cut = UncutDim(to, static_cast<int>(type.shape.size()));
   for (Placement& placement : hop.target) {
-    if (placement.IsPartial()) placement = Placement::Replicate();
+    if (!placement.IsPartial()) continue;
+    placement = placement.op == ReduceOp::kSum && cut >= 0 ? Placement::Shard(cut) : Placement::Replicate();
   }
   TP_ASSIGN_OR_RETURN(const TransferPlan transfer,
                       PlanTransfer(type.dtype, type.shape, {source.mesh, hop.source, source.workers},

@@ -219,9 +219,9 @@ TEST_F(CoreRedistributeTest, PartialIsReducedBeforeAndMadeAfterTheMove) {
   ASSERT_THAT(reply.steps, SizeIs(3));
   EXPECT_EQ(reply.steps[0].op, "reduce_scatter");
   EXPECT_EQ(reply.steps[1].op, "permute");
-  EXPECT_EQ(reply.steps[2].op, "divide");
+  EXPECT_EQ(reply.steps[2].op, "fill");  // exact, and half the bytes of a divide
   EXPECT_EQ(d.core.tensors().at("q").placements, (Placements{Placement::Partial()}));
-  EXPECT_EQ(d.LastCommand<Transfer>("c")->target, (Placements{Placement::Replicate()}));
+  EXPECT_EQ(d.LastCommand<Transfer>("c")->target, (Placements{Placement::Shard(0)}));
   EXPECT_EQ(d.LastCommand<Transform>("c")->inputs[0], d.LastCommand<Transfer>("c")->output);
   // Only p and q are left: 64 bytes of p on a and b, 64 of q on b and c, 32 of t on a and b.
   EXPECT_EQ(d.Reserved("a"), 32 + 64);
