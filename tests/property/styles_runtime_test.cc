@@ -69,6 +69,13 @@ void ExpectForward(Submission plain, const Submission& styled, const std::vector
   }
 }
 
+// CASES 5: a rowwise linear of one column; the other ranks are empty, add zeros, and the bias is added once.
+TEST(StylesRuntimeTest, OneColumnOverMoreRanks) {
+  const std::vector<HostTensor> requests = {MakeHostTensor<float>({2, 4}, {1, -2, 3, 0.5f, 0, 7, -1, 2}),
+                                            MakeHostTensor<float>({0, 4}, {})};
+  for (int degree : {2, 3}) ExpectForward(MlpSubmission(4, 1, 1), MlpSubmission(4, 1, degree), requests, "x");
+}
+
 // SEMANTICS 8, case 8; CASES 21.
 TEST(SequenceRuntimeTest, EveryLengthEqualsOneRank) {
   const DecoderSize size{.layers = 1, .vocabulary = 31};
