@@ -66,16 +66,16 @@ absl::Status TensorStaging::Fill(const StageTensors& stage) {
                       {environment_.cancelled, nullptr});
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (stage.tensors[i].origin != NewTensor::Origin::kSource) continue;
-    TP_RETURN_IF_ERROR(
-        loader.LoadInto(stage.tensors[i].state, [&](int64_t offset, const char* data, int64_t size) -> absl::Status {
-          if (offset < 0 || size > tensors_[i]->buffer->size() - offset) {
-            return absl::InternalError(
-                absl::StrCat("byte ", offset + size, " of a block of ", tensors_[i]->buffer->size(), " bytes"));
-          }
-          TP_RETURN_IF_ERROR(Write(i, *stream, offset, data, size));
-          Report(size);
-          return absl::OkStatus();
-        }));
+    const auto take = [&](int64_t offset, const char* data, int64_t size) -> absl::Status {
+      if (offset < 0 || size > tensors_[i]->buffer->size() - offset) {
+        return absl::InternalError(
+            absl::StrCat("byte ", offset + size, " of a block of ", tensors_[i]->buffer->size(), " bytes"));
+      }
+      TP_RETURN_IF_ERROR(Write(i, *stream, offset, data, size));
+      Report(size);
+      return absl::OkStatus();
+    };
+    TP_RETURN_IF_ERROR(loader.LoadInto(stage.tensors[i].state, take));
   }
   bytes_read_ = loader.bytes_read();
   return absl::OkStatus();
