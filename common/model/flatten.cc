@@ -56,7 +56,7 @@ int Flattener::NewValue(std::string name, TensorType type) {
 
 absl::Status Flattener::AddModules(const Module& module, const std::string& path) {
   TP_RETURN_IF_ERROR(ValidateChildren(module, path));
-  FlatModule flat{path, TypeNameOf(module), &module, {}};
+  FlatModule flat{path, TypeNameOf(module), &module, {}, KindOf(module), {}, OutputStructure::kSingle};
   for (const GraphInput& argument : ArgumentsOf(module)) flat.argument_names.push_back(argument.name);
   flat_.modules.push_back(std::move(flat));
   TP_ASSIGN_OR_RETURN(std::vector<FlatState> states, StatesOf(module, path, compute_dtype_));

@@ -28,9 +28,13 @@ struct FlatState {
 
 struct FlatModule {
   std::string path;                // "" for the root
-  std::string type_name;           // "Linear", "Embedding", ..., or a composite's type name
+  std::string type_name;           // "Linear", "Module(Linear)", ..., or a composite's type name
   const Module* module = nullptr;  // points into the definition that was flattened
   std::vector<std::string> argument_names;
+  std::string kind;  // the type name without "Module()": what styles ask for
+  // Of the module's calls; empty where it is never called. Names: "output" for one tensor, "0", "1", ... or keys.
+  std::vector<std::string> output_names;
+  OutputStructure structure = OutputStructure::kSingle;
 };
 
 struct FlatValue {
@@ -41,7 +45,7 @@ struct FlatValue {
 struct FlatNode {
   enum class Kind {
     kFunction,
-    kModuleInput,   // inputs[i] -> outputs[i] is argument i of module `module_path`; -1 = omitted
+    kModuleInput,   // inputs[i] -> outputs[i] is argument i of module `module_path`; -1 = omitted or a literal
     kModuleOutput,  // inputs[i] -> outputs[i] is output i of module `module_path`
   };
   Kind kind = Kind::kFunction;
@@ -49,8 +53,9 @@ struct FlatNode {
   std::string module_path;
   std::vector<int> inputs;  // value indices, -1 = omitted
   std::vector<int> outputs;
-  Attributes attributes;  // complete (defaults filled)
-  int positional = 0;     // kModuleInput: how many arguments the call passes by position
+  Attributes attributes;                   // complete (defaults filled)
+  int positional = 0;                      // kModuleInput: how many arguments the call passes by position
+  std::map<int, Attribute> literals = {};  // kModuleInput: argument -> value that is no tensor
 };
 
 struct FlatModel {

@@ -231,6 +231,18 @@ bool Coerce(const Attribute& wanted, Attribute* given) {
     *given = static_cast<double>(std::get<int64_t>(*given));
     return true;
   }
+  if (std::holds_alternative<std::vector<int64_t>>(wanted) && std::holds_alternative<int64_t>(*given)) {
+    *given = std::vector<int64_t>{std::get<int64_t>(*given)};
+    return true;
+  }
+  if (std::holds_alternative<SymShape>(wanted) && std::holds_alternative<int64_t>(*given)) {
+    *given = SymShape{Dim(std::get<int64_t>(*given))};
+    return true;
+  }
+  if (std::holds_alternative<std::string>(wanted) && std::holds_alternative<DType>(*given)) {
+    *given = std::string(DTypeName(std::get<DType>(*given)));
+    return true;
+  }
   if (std::holds_alternative<SymShape>(wanted) && std::holds_alternative<std::vector<int64_t>>(*given)) {
     *given = ToSymShape(std::get<std::vector<int64_t>>(*given));
     return true;

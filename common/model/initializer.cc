@@ -233,6 +233,14 @@ void ForEachRun(absl::Span<const int64_t> shape, absl::Span<const std::vector<In
   walk(walk, 0, 0);
 }
 
+// U(+-1 / sqrt(fan in)), for weight and bias.
+bool UniformOfFan(double fan, std::string_view state_name, Initializer* initializer) {
+  if (state_name != "weight" && state_name != "bias") return false;
+  const double bound = fan > 0 ? 1.0 / std::sqrt(fan) : 0.0;
+  *initializer = {Initializer::Kind::kUniform, -bound, bound};
+  return true;
+}
+
 int HexDigit(char c) { return c <= '9' ? c - '0' : c - 'a' + 10; }
 
 }  // namespace
@@ -309,17 +317,25 @@ absl::Status FillInitial(const Initializer& initializer, uint64_t seed, std::str
 
 bool DefaultInitializer(const ModuleConfig& module_config, std::string_view state_name, Initializer* initializer) {
   if (const auto* linear = std::get_if<LinearConfig>(&module_config)) {
-    if (state_name != "weight" && state_name != "bias") return false;
-    const double bound = linear->in_features > 0 ? 1.0 / std::sqrt(static_cast<double>(linear->in_features)) : 0.0;
-    *initializer = {Initializer::Kind::kUniform, -bound, bound};
-    return true;
+    return UniformOfFan(static_cast<double>(linear->in_features), state_name, initializer);
+  }
+  if (const auto* conv = std::get_if<ConvConfig>(&module_config)) {
+    double fan = static_cast<double>(conv->in_channels) / static_cast<double>(conv->groups);
+    for (int64_t size : conv->kernel_size) fan *= static_cast<double>(size);
+    return UniformOfFan(fan, state_name, initializer);
   }
   if (std::holds_alternative<EmbeddingConfig>(module_config) && state_name == "weight") {
     *initializer = {Initializer::Kind::kNormal, 0, 1};
     return true;
   }
-  if (std::holds_alternative<RMSNormConfig>(module_config) && state_name == "weight") {
+  const bool norm =
+      std::holds_alternative<RMSNormConfig>(module_config) || std::holds_alternative<LayerNormConfig>(module_config);
+  if (norm && state_name == "weight") {
     *initializer = {Initializer::Kind::kOnes, 0, 0};
+    return true;
+  }
+  if (norm && state_name == "bias") {
+    *initializer = {Initializer::Kind::kZeros, 0, 0};
     return true;
   }
   return false;

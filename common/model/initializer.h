@@ -56,7 +56,8 @@ absl::Status FillInitial(const Initializer& initializer, uint64_t seed, std::str
 // Philox key of (seed, path): low and high word of seed xor the first 8 bytes (little endian) of SHA-256(path).
 std::array<uint32_t, 2> InitializerKey(uint64_t seed, std::string_view path);
 
-// Defaults by kind (SEMANTICS 7): Linear U(+-1/sqrt(fan_in)), Embedding N(0,1), norms 1, others none.
+// Defaults by kind (SEMANTICS 7): Linear and Conv U(+-1/sqrt(fan_in)) for weight and bias, Embedding N(0,1), norms 1
+// and 0, others none.
 // `module_config` is the state's owner. Returns false where the kind has no default for it.
 bool DefaultInitializer(const ModuleConfig& module_config, std::string_view state_name, Initializer* initializer);
 

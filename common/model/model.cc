@@ -46,6 +46,12 @@ std::string NamedLayoutsText(const std::map<std::string, Layout>& layouts) {
   return MapText(items);
 }
 
+std::string ShardingsText(const std::map<std::string, NamedPlacements>& shardings) {
+  std::map<std::string, std::string> items;
+  for (const auto& [name, placements] : shardings) items[name] = LayoutText(Layout::Map(placements));
+  return MapText(items);
+}
+
 const char* BoolText(bool value) { return value ? "True" : "False"; }
 
 template <typename StyleT>
@@ -75,6 +81,7 @@ struct NameOf {
   std::string operator()(const PrepareModuleInput&) const { return "PrepareModuleInput"; }
   std::string operator()(const PrepareModuleOutput&) const { return "PrepareModuleOutput"; }
   std::string operator()(const PrepareModuleInputOutput&) const { return "PrepareModuleInputOutput"; }
+  std::string operator()(const ShardingConfig&) const { return "ShardingConfig"; }
 };
 
 struct FieldsOf {
@@ -88,6 +95,18 @@ struct FieldsOf {
   std::string operator()(const PrepareModuleInputOutput& style) const {
     return absl::StrCat(InputFields(style), ", use_local_input=", BoolText(style.use_local_input), ", ",
                         OutputFields(style));
+  }
+  std::string operator()(const ShardingConfig& sharding) const {
+    std::string text;
+    auto add = [&](const char* name, const std::map<std::string, NamedPlacements>& shardings) {
+      if (!shardings.empty()) absl::StrAppend(&text, name, "=", ShardingsText(shardings), ", ");
+    };
+    add("state_shardings", sharding.state_shardings);
+    add("in_src_shardings", sharding.in_src_shardings);
+    add("in_dst_shardings", sharding.in_dst_shardings);
+    add("out_src_shardings", sharding.out_src_shardings);
+    add("out_dst_shardings", sharding.out_dst_shardings);
+    return absl::StrCat(text, "local_map=", BoolText(sharding.local_map));
   }
 };
 
@@ -129,9 +148,15 @@ std::string LayoutText(const Layout& layout) {
 std::string StyleName(const Style& style) { return std::visit(NameOf{}, style); }
 
 std::string StyleText(const Style& style) {
-  const bool local = std::visit([](const auto& any) { return any.use_local_output; }, style);
-  return absl::StrCat(StyleName(style), "(", std::visit(FieldsOf{}, style), ", use_local_output=", BoolText(local),
-                      ")");
+  std::string text = absl::StrCat(StyleName(style), "(", std::visit(FieldsOf{}, style));
+  std::visit(
+      [&](const auto& any) {
+        if constexpr (requires { any.use_local_output; }) {
+          absl::StrAppend(&text, ", use_local_output=", BoolText(any.use_local_output));
+        }
+      },
+      style);
+  return text + ")";
 }
 
 }  // namespace tp

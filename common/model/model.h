@@ -71,8 +71,32 @@ struct RMSNormConfig {
   int64_t dim = 0;  // size of the last dim
   double eps = 1e-6;
 };
+struct LayerNormConfig {
+  Shape normalized_shape;  // the last dims
+  double eps = 1e-5;
+  bool weight = true, bias = true;
+};
+struct ConvConfig {
+  int spatial_dims = 2;  // 1: Conv1d, 2: Conv2d
+  int64_t in_channels = 0, out_channels = 0;
+  std::vector<int64_t> kernel_size, stride, padding, dilation;  // one for each spatial dim
+  int64_t groups = 1;
+  bool bias = true;
+};
+struct DropoutConfig {
+  double p = 0.5;  // recorded: a forward pass without training drops nothing
+};
+// Inputs query [batch, time, heads * head_dim], key and value [batch, time, kv_heads * head_dim]; output as query. Owns
+// no states: its projections are Linears before and after it.
+struct AttentionConfig {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool causal = true;
+  double rope_theta = 0;  // 0: no rotary embedding of query and key
+  double scale = 0;       // 0: 1 / sqrt(head_dim)
+  bool cache = true;      // keeps keys and values in generation
+};
 struct ActivationConfig {
-  std::string function;  // "relu", "gelu", "silu"
+  std::string function;  // "relu", "gelu", "silu", "sigmoid", "tanh", "softmax", "log_softmax"
   Attributes attributes;
 };
 struct IdentityConfig {};
@@ -90,20 +114,27 @@ struct GraphInput {
 };
 struct Argument {
   std::string name;   // "" = positional
-  std::string value;  // name of a value; "" = an omitted optional
+  std::string value;  // name of a value, or of a list, tuple or map of them ("h" for "h.0", "h.1"); "" = an omitted
+                      // optional, or
+  std::optional<Attribute> literal = {};  // a value that is no tensor: passed on untouched
 };
 struct GraphNode {
   std::string name;      // also its output's name where `outputs` is empty
   std::string child;     // dotted path below this module ("layers.0"), or
   std::string function;  // a function's name; exactly one of both is set
   std::vector<Argument> arguments;
-  Attributes attributes;             // of a function
-  std::vector<std::string> outputs;  // names of several outputs
+  Attributes attributes;                                     // of a function
+  std::map<std::string, std::string> attribute_inputs = {};  // attribute -> graph input that is passed as a literal
+  std::vector<std::string> outputs;  // names of several outputs; left empty they are "NAME.0", "NAME.1", ... or,
+                                     // of a map, "NAME.key"
 };
 struct GraphOutput {
   std::string name;
   std::string value;
 };
+// How a module's outputs are held together. Names are "output" for one tensor, "0", "1", ... for tuples and lists, keys
+// for maps, and dotted for what is nested ("hidden.0").
+enum class OutputStructure { kSingle, kTuple, kList, kMap };
 struct StateDef {
   std::string name;
   Shape shape;
@@ -117,17 +148,31 @@ struct CompositeConfig {
   std::vector<GraphInput> inputs;
   std::vector<GraphNode> nodes;
   std::vector<GraphOutput> outputs;
+  OutputStructure structure = OutputStructure::kSingle;  // of the outputs; kTuple where several and not said otherwise
   std::vector<StateDef> states;
 };
 
 using ModuleConfig = std::variant<CompositeConfig, SequentialConfig, ModuleListConfig, ModuleDictConfig, LinearConfig,
-                                  EmbeddingConfig, RMSNormConfig, ActivationConfig, IdentityConfig>;
+                                  EmbeddingConfig, RMSNormConfig, LayerNormConfig, ConvConfig, DropoutConfig,
+                                  AttentionConfig, ActivationConfig, IdentityConfig>;
+
+// --- Declarative sharding of a module (SEMANTICS 7), by names of mesh axes. An axis that is not named is Replicate.
+using NamedPlacements = std::map<std::string, Placement>;  // axis -> placement
+struct ShardingConfig {
+  std::map<std::string, NamedPlacements> state_shardings;  // path below the module ("fc.weight") -> placements
+  std::map<std::string, NamedPlacements> in_src_shardings, in_dst_shardings;    // argument name -> placements
+  std::map<std::string, NamedPlacements> out_src_shardings, out_dst_shardings;  // output name -> placements
+  bool local_map = false;                                                       // the forward runs on local shards
+  bool operator==(const ShardingConfig&) const = default;
+};
 
 struct Module {
   std::string name;  // child name in its parent; "" for the root
   ModuleConfig config;
   std::vector<Module> children;
   std::map<std::string, Initializer> param_init;  // own state name -> initializer
+  std::optional<ShardingConfig> sharding = {};
+  bool wrapped = false;  // Module(K), made from a leaf kind K: differs from K in nothing but the name
 };
 
 // --- What the model takes, with symbols for free dims.
@@ -219,9 +264,11 @@ struct PrepareModuleInputOutput {
   int src_data_rank = 0;
   bool operator==(const PrepareModuleInputOutput&) const = default;
 };
+// A style, or a declarative sharding in its place.
 using Style = std::variant<ColwiseParallel, RowwiseParallel, SequenceParallel, PrepareModuleInput, PrepareModuleOutput,
-                           PrepareModuleInputOutput>;
-// "ColwiseParallel(input_layouts=(Replicate(),), output_layouts=(Shard(dim=-1),), use_local_output=True)".
+                           PrepareModuleInputOutput, ShardingConfig>;
+// "ColwiseParallel(input_layouts=(Replicate(),), output_layouts=(Shard(dim=-1),), use_local_output=True)";
+// "ShardingConfig(state_shardings={'weight': {'tp': Shard(dim=0)}}, local_map=False)" without maps that are empty.
 std::string StyleText(const Style& style);
 std::string StyleName(const Style& style);
 

@@ -1,12 +1,14 @@
 #include "common/model/validate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/names.h"
 #include "common/base/status.h"
 #include "common/model/initializer.h"
+#include "common/model/kinds.h"
 
 namespace tp {
 namespace {
@@ -25,6 +27,10 @@ struct TypeName {
   std::string operator()(const LinearConfig&) const { return "Linear"; }
   std::string operator()(const EmbeddingConfig&) const { return "Embedding"; }
   std::string operator()(const RMSNormConfig&) const { return "RMSNorm"; }
+  std::string operator()(const LayerNormConfig&) const { return "LayerNorm"; }
+  std::string operator()(const ConvConfig& config) const { return absl::StrCat("Conv", config.spatial_dims, "d"); }
+  std::string operator()(const DropoutConfig&) const { return "Dropout"; }
+  std::string operator()(const AttentionConfig&) const { return "Attention"; }
   std::string operator()(const ActivationConfig&) const { return "Activation"; }
   std::string operator()(const IdentityConfig&) const { return "Identity"; }
 };
@@ -39,6 +45,28 @@ bool IsContainer(const Module& module) {
 absl::Status NeedPositive(const std::string& field, const char* name, int64_t value) {
   if (value >= 1) return absl::OkStatus();
   return Wrong(field, absl::StrCat(name, " must be at least 1, given ", value));
+}
+
+absl::Status AtLeastZero(const std::string& field, const char* name, double value) {
+  if (value >= 0 && std::isfinite(value)) return absl::OkStatus();
+  return Wrong(field, absl::StrCat(name, " is ", value, "; must be finite and at least 0"));
+}
+
+absl::StatusOr<std::vector<StateDef>> ConvStates(const ConvConfig& given, const std::string& field) {
+  ConvConfig conv = given;
+  if (absl::Status status = CompleteConv(&conv); !status.ok()) return Annotate(status, field);
+  TP_RETURN_IF_ERROR(NeedPositive(field, "in_channels", conv.in_channels));
+  TP_RETURN_IF_ERROR(NeedPositive(field, "out_channels", conv.out_channels));
+  TP_RETURN_IF_ERROR(NeedPositive(field, "groups", conv.groups));
+  if (conv.in_channels % conv.groups != 0 || conv.out_channels % conv.groups != 0) {
+    return Wrong(field, absl::StrCat("groups (", conv.groups, ") must divide in_channels (", conv.in_channels,
+                                     ") and out_channels (", conv.out_channels, ")"));
+  }
+  Shape weight{conv.out_channels, conv.in_channels / conv.groups};
+  weight.insert(weight.end(), conv.kernel_size.begin(), conv.kernel_size.end());
+  std::vector<StateDef> states{{.name = "weight", .shape = weight, .dtype = {}}};
+  if (conv.bias) states.push_back({.name = "bias", .shape = {conv.out_channels}, .dtype = {}});
+  return states;
 }
 
 // What a leaf's configuration makes of states, before names and initializers are checked.
@@ -60,6 +88,31 @@ absl::StatusOr<std::vector<StateDef>> DefinedStates(const Module& module, const 
     TP_RETURN_IF_ERROR(NeedPositive(field, "dim", norm->dim));
     return std::vector<StateDef>{{.name = "weight", .shape = {norm->dim}, .dtype = {}}};
   }
+  if (const auto* norm = std::get_if<LayerNormConfig>(&module.config)) {
+    if (norm->normalized_shape.empty()) return Wrong(field, "normalized_shape must not be empty");
+    for (int64_t size : norm->normalized_shape) TP_RETURN_IF_ERROR(NeedPositive(field, "normalized_shape", size));
+    if (norm->bias && !norm->weight) return Wrong(field, "a LayerNorm without weight has no bias");
+    std::vector<StateDef> states;
+    if (norm->weight) states.push_back({.name = "weight", .shape = norm->normalized_shape, .dtype = {}});
+    if (norm->bias) states.push_back({.name = "bias", .shape = norm->normalized_shape, .dtype = {}});
+    return states;
+  }
+  if (const auto* conv = std::get_if<ConvConfig>(&module.config)) return ConvStates(*conv, field);
+  if (const auto* attention = std::get_if<AttentionConfig>(&module.config)) {
+    TP_RETURN_IF_ERROR(NeedPositive(field, "heads", attention->heads));
+    TP_RETURN_IF_ERROR(NeedPositive(field, "kv_heads", attention->kv_heads));
+    TP_RETURN_IF_ERROR(NeedPositive(field, "head_dim", attention->head_dim));
+    if (attention->heads % attention->kv_heads != 0) {
+      return Wrong(field, absl::StrCat("heads (", attention->heads, ") must be a multiple of kv_heads (",
+                                       attention->kv_heads, ")"));
+    }
+    TP_RETURN_IF_ERROR(AtLeastZero(field, "rope_theta", attention->rope_theta));
+    return std::vector<StateDef>{};
+  }
+  if (const auto* dropout = std::get_if<DropoutConfig>(&module.config)) {
+    if (!(dropout->p >= 0 && dropout->p <= 1))
+      return Wrong(field, absl::StrCat("p is ", dropout->p, ", not in [0, 1]"));
+  }
   if (const auto* composite = std::get_if<CompositeConfig>(&module.config)) return composite->states;
   return std::vector<StateDef>{};
 }
@@ -80,13 +133,20 @@ std::string JoinPath(const std::string& path, const std::string& name) {
   return path.empty() ? name : absl::StrCat(path, ".", name);
 }
 
-std::string TypeNameOf(const Module& module) { return std::visit(TypeName{}, module.config); }
+std::string KindOf(const Module& module) { return std::visit(TypeName{}, module.config); }
+
+std::string TypeNameOf(const Module& module) {
+  return module.wrapped ? absl::StrCat("Module(", KindOf(module), ")") : KindOf(module);
+}
 
 std::vector<GraphInput> ArgumentsOf(const Module& module) {
   if (const auto* composite = std::get_if<CompositeConfig>(&module.config)) return composite->inputs;
   if (std::holds_alternative<ModuleListConfig>(module.config) ||
       std::holds_alternative<ModuleDictConfig>(module.config)) {
     return {};
+  }
+  if (std::holds_alternative<AttentionConfig>(module.config)) {
+    return {{.name = "query"}, {.name = "key"}, {.name = "value"}};
   }
   return {{.name = "input"}};
 }
@@ -141,6 +201,9 @@ absl::Status ValidateChildren(const Module& module, const std::string& path) {
   const std::string field = FieldOf(path);
   if (!module.children.empty() && !IsContainer(module)) {
     return Wrong(field, absl::StrCat(TypeNameOf(module), " can't have children"));
+  }
+  if (module.wrapped && IsContainer(module)) {
+    return Wrong(field, absl::StrCat("only leaf kinds exist as Module(K), not ", KindOf(module)));
   }
   std::set<std::string> names;
   for (const Module& child : module.children) {

@@ -15,7 +15,9 @@ namespace tp {
 std::string FieldOf(const std::string& path);
 // `name` below `path`.
 std::string JoinPath(const std::string& path, const std::string& name);
-// "Linear", ..., or a composite's own type name.
+// "Linear", "Conv2d", ..., or a composite's own type name.
+std::string KindOf(const Module& module);
+// The same, as "Module(Linear)" where it is wrapped.
 std::string TypeNameOf(const Module& module);
 // The names of a module's arguments; a composite's are its graph's inputs. Empty for ModuleList and ModuleDict.
 std::vector<GraphInput> ArgumentsOf(const Module& module);

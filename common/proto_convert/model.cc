@@ -1,181 +1,12 @@
 #include "common/proto_convert/model.h"
 
-#include <cmath>
-#include <limits>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/proto_convert/checks.h"
 
 namespace tp {
 namespace {
-
-absl::Status CheckSize(int64_t value, const std::string& field) {
-  if (value >= 1) return absl::OkStatus();
-  return FieldError(field, absl::StrCat("is ", value, "; must be at least 1"));
-}
-
-absl::Status CheckFinite(double value, const std::string& field) {
-  if (std::isfinite(value)) return absl::OkStatus();
-  return FieldError(field, absl::StrCat("is ", value, "; must be finite"));
-}
-
-absl::StatusOr<std::optional<DType>> OptionalDType(v1::DataType dtype, const std::string& field) {
-  if (dtype == v1::DATA_TYPE_UNSPECIFIED) return std::optional<DType>();
-  TP_ASSIGN_OR_RETURN(DType result, DTypeFromProto(dtype, field));
-  return std::optional<DType>(result);
-}
-
-absl::StatusOr<Attribute> AttributeFromProto(const v1::Attribute& attribute, const std::string& field) {
-  switch (attribute.kind_case()) {
-    case v1::Attribute::kFlag:
-      return Attribute(attribute.flag());
-    case v1::Attribute::kInteger:
-      return Attribute(int64_t{attribute.integer()});
-    case v1::Attribute::kNumber:
-      TP_RETURN_IF_ERROR(CheckFinite(attribute.number(), field + ".number"));
-      return Attribute(attribute.number());
-    case v1::Attribute::kText:
-      return Attribute(attribute.text());
-    case v1::Attribute::kIntegers:
-      return Attribute(
-          std::vector<int64_t>(attribute.integers().values().begin(), attribute.integers().values().end()));
-    case v1::Attribute::kDims: {
-      TP_ASSIGN_OR_RETURN(SymShape dims, SymShapeFromProto(attribute.dims().values(), field + ".dims.values"));
-      return Attribute(std::move(dims));
-    }
-    case v1::Attribute::kDtype: {
-      TP_ASSIGN_OR_RETURN(DType dtype, DTypeFromProto(attribute.dtype(), field + ".dtype"));
-      return Attribute(dtype);
-    }
-    case v1::Attribute::KIND_NOT_SET:
-      break;
-  }
-  return FieldError(field, "exactly one of flag, integer, number, text, integers, dims and dtype must be set");
-}
-
-absl::StatusOr<LinearConfig> LinearFromProto(const v1::LinearConfig& proto, const std::string& field) {
-  LinearConfig config{proto.in_features(), proto.out_features(), !proto.no_bias(), std::nullopt};
-  TP_RETURN_IF_ERROR(CheckSize(config.in_features, field + ".in_features"));
-  TP_RETURN_IF_ERROR(CheckSize(config.out_features, field + ".out_features"));
-  absl::StatusOr<int64_t> count = CheckedElementCount({config.out_features, config.in_features});
-  if (!count.ok()) return AtField(count.status(), field);
-  TP_ASSIGN_OR_RETURN(config.output_dtype, OptionalDType(proto.output_dtype(), field + ".output_dtype"));
-  return config;
-}
-
-absl::StatusOr<EmbeddingConfig> EmbeddingFromProto(const v1::EmbeddingConfig& proto, const std::string& field) {
-  TP_RETURN_IF_ERROR(CheckSize(proto.num_embeddings(), field + ".num_embeddings"));
-  TP_RETURN_IF_ERROR(CheckSize(proto.embedding_dim(), field + ".embedding_dim"));
-  absl::StatusOr<int64_t> count = CheckedElementCount({proto.num_embeddings(), proto.embedding_dim()});
-  if (!count.ok()) return AtField(count.status(), field);
-  return EmbeddingConfig{proto.num_embeddings(), proto.embedding_dim()};
-}
-
-absl::StatusOr<RMSNormConfig> RmsNormFromProto(const v1::RMSNormConfig& proto, const std::string& field) {
-  TP_RETURN_IF_ERROR(CheckSize(proto.dim(), field + ".dim"));
-  TP_RETURN_IF_ERROR(CheckFinite(proto.eps(), field + ".eps"));
-  if (proto.eps() < 0) return FieldError(field + ".eps", absl::StrCat("is ", proto.eps(), "; must not be negative"));
-  return RMSNormConfig{proto.dim(), proto.eps() == 0 ? 1e-6 : proto.eps()};
-}
-
-absl::StatusOr<GraphNode> GraphNodeFromProto(const v1::GraphNode& proto, const std::string& field) {
-  GraphNode node;
-  node.name = proto.name();
-  switch (proto.call_case()) {
-    case v1::GraphNode::kChild:
-      node.child = proto.child();
-      break;
-    case v1::GraphNode::kFunction:
-      node.function = proto.function();
-      break;
-    case v1::GraphNode::CALL_NOT_SET:
-      break;
-  }
-  if (node.child.empty() && node.function.empty()) {
-    return FieldError(field, absl::StrCat("node '", proto.name(), "' must name a child or a function"));
-  }
-  for (const v1::Argument& argument : proto.arguments()) node.arguments.push_back({argument.name(), argument.value()});
-  TP_ASSIGN_OR_RETURN(node.attributes, AttributesFromProto(proto.attributes(), field + ".attributes"));
-  node.outputs.assign(proto.outputs().begin(), proto.outputs().end());
-  return node;
-}
-
-absl::StatusOr<CompositeConfig> CompositeFromProto(const v1::CompositeConfig& proto, const std::string& field) {
-  CompositeConfig config;
-  config.type_name = proto.type_name();
-  for (const v1::GraphInput& input : proto.inputs()) config.inputs.push_back({input.name(), input.optional()});
-  for (int i = 0; i < proto.nodes_size(); ++i) {
-    TP_ASSIGN_OR_RETURN(GraphNode node, GraphNodeFromProto(proto.nodes(i), Indexed(field + ".nodes", i)));
-    config.nodes.push_back(std::move(node));
-  }
-  for (const v1::GraphOutput& output : proto.outputs()) config.outputs.push_back({output.name(), output.value()});
-  for (int i = 0; i < proto.states_size(); ++i) {
-    const v1::StateDef& state = proto.states(i);
-    const std::string at = Indexed(field + ".states", i);
-    StateDef def{state.name(), {}, state.buffer(), !state.not_persistent(), !state.frozen(), std::nullopt};
-    TP_ASSIGN_OR_RETURN(def.shape, ShapeFromProto(state.shape(), at + ".shape"));
-    TP_ASSIGN_OR_RETURN(def.dtype, OptionalDType(state.dtype(), at + ".dtype"));
-    config.states.push_back(std::move(def));
-  }
-  return config;
-}
-
-absl::StatusOr<ModuleConfig> ConfigFromProto(const v1::Module& proto, const std::string& field) {
-  switch (proto.config_case()) {
-    case v1::Module::kComposite: {
-      TP_ASSIGN_OR_RETURN(CompositeConfig config, CompositeFromProto(proto.composite(), field + ".composite"));
-      return ModuleConfig(std::move(config));
-    }
-    case v1::Module::kSequential:
-      return ModuleConfig(SequentialConfig{});
-    case v1::Module::kModuleList:
-      return ModuleConfig(ModuleListConfig{});
-    case v1::Module::kModuleDict:
-      return ModuleConfig(ModuleDictConfig{});
-    case v1::Module::kLinear: {
-      TP_ASSIGN_OR_RETURN(LinearConfig config, LinearFromProto(proto.linear(), field + ".linear"));
-      return ModuleConfig(config);
-    }
-    case v1::Module::kEmbedding: {
-      TP_ASSIGN_OR_RETURN(EmbeddingConfig config, EmbeddingFromProto(proto.embedding(), field + ".embedding"));
-      return ModuleConfig(config);
-    }
-    case v1::Module::kRmsNorm: {
-      TP_ASSIGN_OR_RETURN(RMSNormConfig config, RmsNormFromProto(proto.rms_norm(), field + ".rms_norm"));
-      return ModuleConfig(config);
-    }
-    case v1::Module::kActivation: {
-      ActivationConfig config;
-      config.function = proto.activation().function();
-      TP_ASSIGN_OR_RETURN(config.attributes,
-                          AttributesFromProto(proto.activation().attributes(), field + ".activation.attributes"));
-      return ModuleConfig(std::move(config));
-    }
-    case v1::Module::kIdentity:
-      return ModuleConfig(IdentityConfig{});
-    case v1::Module::CONFIG_NOT_SET:
-      break;
-  }
-  return FieldError(field, absl::StrCat("module '", proto.name(), "' has no configuration: exactly one of composite, ",
-                                        "sequential, module_list, module_dict, linear, embedding, rms_norm, ",
-                                        "activation and identity must be set"));
-}
-
-absl::StatusOr<Module> ModuleFromProto(const v1::Module& proto, const std::string& field) {
-  Module module;
-  module.name = proto.name();
-  TP_ASSIGN_OR_RETURN(module.config, ConfigFromProto(proto, field));
-  for (int i = 0; i < proto.children_size(); ++i) {
-    TP_ASSIGN_OR_RETURN(Module child, ModuleFromProto(proto.children(i), Indexed(field + ".children", i)));
-    module.children.push_back(std::move(child));
-  }
-  for (const auto& [name, initializer] : proto.param_init()) {
-    TP_ASSIGN_OR_RETURN(module.param_init[name],
-                        InitializerFromProto(initializer, absl::StrCat(field, ".param_init['", name, "']")));
-  }
-  return module;
-}
 
 absl::StatusOr<GenerationConfig> GenerationFromProto(const v1::GenerationConfig& proto, const std::string& field) {
   GenerationConfig config;
@@ -192,16 +23,6 @@ absl::StatusOr<GenerationConfig> GenerationFromProto(const v1::GenerationConfig&
 }
 
 }  // namespace
-
-absl::StatusOr<Attributes> AttributesFromProto(const google::protobuf::Map<std::string, v1::Attribute>& attributes,
-                                               const std::string& field) {
-  Attributes result;
-  for (const auto& [name, attribute] : attributes) {
-    TP_ASSIGN_OR_RETURN(Attribute value, AttributeFromProto(attribute, absl::StrCat(field, "['", name, "']")));
-    result.emplace(name, std::move(value));
-  }
-  return result;
-}
 
 absl::StatusOr<Initializer> InitializerFromProto(const v1::Initializer& initializer, const std::string& field) {
   Initializer result;

@@ -26,6 +26,14 @@ void InitializerToProto(const Initializer& initializer, v1::Initializer* proto);
 absl::StatusOr<WeightSource> WeightSourceFromProto(const v1::WeightSource& source, const std::string& field);
 void WeightSourceToProto(const WeightSource& source, v1::WeightSource* proto);
 
+// Axes are named; whether the mesh has them is checked where a plan is resolved.
+absl::StatusOr<ShardingConfig> ShardingFromProto(const v1::ShardingConfig& sharding, const std::string& field);
+void ShardingToProto(const ShardingConfig& sharding, v1::ShardingConfig* proto);
+
+// A kind that is given by name becomes its typed configuration.
+absl::StatusOr<Module> ModuleFromProto(const v1::Module& module, const std::string& field);
+void ModuleToProto(const Module& module, v1::Module* proto);
+
 absl::StatusOr<ModelDef> ModelFromProto(const v1::ModelDefinition& model, const std::string& field);
 void ModelToProto(const ModelDef& model, v1::ModelDefinition* proto);
 

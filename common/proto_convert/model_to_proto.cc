@@ -28,6 +28,41 @@ void AttributeToProto(const Attribute& attribute, v1::Attribute* proto) {
              attribute);
 }
 
+v1::OutputStructure StructureToProto(OutputStructure structure) {
+  switch (structure) {
+    case OutputStructure::kSingle:
+      return v1::OUTPUT_STRUCTURE_UNSPECIFIED;
+    case OutputStructure::kTuple:
+      return v1::OUTPUT_STRUCTURE_TUPLE;
+    case OutputStructure::kList:
+      return v1::OUTPUT_STRUCTURE_LIST;
+    case OutputStructure::kMap:
+      return v1::OUTPUT_STRUCTURE_MAP;
+  }
+  return v1::OUTPUT_STRUCTURE_UNSPECIFIED;
+}
+
+void ConvToProto(const ConvConfig& config, v1::ConvConfig* proto) {
+  proto->set_in_channels(config.in_channels);
+  proto->set_out_channels(config.out_channels);
+  proto->mutable_kernel_size()->Assign(config.kernel_size.begin(), config.kernel_size.end());
+  proto->mutable_stride()->Assign(config.stride.begin(), config.stride.end());
+  proto->mutable_padding()->Assign(config.padding.begin(), config.padding.end());
+  proto->mutable_dilation()->Assign(config.dilation.begin(), config.dilation.end());
+  proto->set_groups(config.groups);
+  proto->set_no_bias(!config.bias);
+}
+
+void AttentionToProto(const AttentionConfig& config, v1::AttentionConfig* proto) {
+  proto->set_heads(config.heads);
+  proto->set_kv_heads(config.kv_heads);
+  proto->set_head_dim(config.head_dim);
+  proto->set_not_causal(!config.causal);
+  proto->set_rope_theta(config.rope_theta);
+  proto->set_scale(config.scale);
+  proto->set_no_cache(!config.cache);
+}
+
 void CompositeToProto(const CompositeConfig& config, v1::CompositeConfig* proto) {
   proto->set_type_name(config.type_name);
   for (const GraphInput& input : config.inputs) {
@@ -44,7 +79,10 @@ void CompositeToProto(const CompositeConfig& config, v1::CompositeConfig* proto)
       v1::Argument* proto_argument = added->add_arguments();
       proto_argument->set_name(argument.name);
       proto_argument->set_value(argument.value);
+      if (argument.literal.has_value()) AttributeToProto(*argument.literal, proto_argument->mutable_literal());
     }
+    for (const auto& [attribute, input] : node.attribute_inputs)
+      (*added->mutable_attribute_inputs())[attribute] = input;
     AttributesToProto(node.attributes, added->mutable_attributes());
     for (const std::string& output : node.outputs) added->add_outputs(output);
   }
@@ -53,6 +91,7 @@ void CompositeToProto(const CompositeConfig& config, v1::CompositeConfig* proto)
     added->set_name(output.name);
     added->set_value(output.value);
   }
+  proto->set_structure(StructureToProto(config.structure));
   for (const StateDef& state : config.states) {
     v1::StateDef* added = proto->add_states();
     added->set_name(state.name);
@@ -63,6 +102,8 @@ void CompositeToProto(const CompositeConfig& config, v1::CompositeConfig* proto)
     if (state.dtype.has_value()) added->set_dtype(DTypeToProto(*state.dtype));
   }
 }
+
+}  // namespace
 
 void ModuleToProto(const Module& module, v1::Module* proto) {
   proto->set_name(module.name);
@@ -87,6 +128,17 @@ void ModuleToProto(const Module& module, v1::Module* proto) {
                    proto->mutable_rms_norm()->set_dim(config.dim);
                    proto->mutable_rms_norm()->set_eps(config.eps);
                  },
+                 [proto](const LayerNormConfig& config) {
+                   ShapeToProto(config.normalized_shape, proto->mutable_layer_norm()->mutable_normalized_shape());
+                   proto->mutable_layer_norm()->set_eps(config.eps);
+                   proto->mutable_layer_norm()->set_no_affine(!config.weight);
+                   proto->mutable_layer_norm()->set_no_bias(config.weight && !config.bias);
+                 },
+                 [proto](const ConvConfig& config) {
+                   ConvToProto(config, config.spatial_dims == 1 ? proto->mutable_conv1d() : proto->mutable_conv2d());
+                 },
+                 [proto](const DropoutConfig& config) { proto->mutable_dropout()->set_p(config.p); },
+                 [proto](const AttentionConfig& config) { AttentionToProto(config, proto->mutable_attention()); },
                  [proto](const ActivationConfig& config) {
                    proto->mutable_activation()->set_function(config.function);
                    AttributesToProto(config.attributes, proto->mutable_activation()->mutable_attributes());
@@ -98,9 +150,9 @@ void ModuleToProto(const Module& module, v1::Module* proto) {
   for (const auto& [name, initializer] : module.param_init) {
     InitializerToProto(initializer, &(*proto->mutable_param_init())[name]);
   }
+  if (module.sharding.has_value()) ShardingToProto(*module.sharding, proto->mutable_sharding());
+  proto->set_wrapped(module.wrapped);
 }
-
-}  // namespace
 
 void AttributesToProto(const Attributes& attributes, google::protobuf::Map<std::string, v1::Attribute>* proto) {
   for (const auto& [name, attribute] : attributes) AttributeToProto(attribute, &(*proto)[name]);

@@ -240,12 +240,16 @@ absl::StatusOr<PlanEntry> PlanEntryFromProto(const v1::PlanEntry& proto, const s
                           StyleFromProto(proto.prepare_module_input_output(), field + ".prepare_module_input_output"));
       return entry;
     }
+    case v1::PlanEntry::kSharding: {
+      TP_ASSIGN_OR_RETURN(entry.style, ShardingFromProto(proto.sharding(), field + ".sharding"));
+      return entry;
+    }
     case v1::PlanEntry::STYLE_NOT_SET:
       break;
   }
   return FieldError(field, absl::StrCat("entry '", proto.pattern(), "' has no style: exactly one of colwise_parallel, ",
                                         "rowwise_parallel, sequence_parallel, prepare_module_input, ",
-                                        "prepare_module_output and prepare_module_input_output must be set"));
+                                        "prepare_module_output, prepare_module_input_output and sharding must be set"));
 }
 
 // Writes what differs from the defaults.
@@ -279,6 +283,7 @@ struct StyleWriter {
     if (style.use_local_input) proto->set_use_local_input(true);
     CommonToProto(style, proto);
   }
+  void operator()(const ShardingConfig& sharding) const { ShardingToProto(sharding, entry->mutable_sharding()); }
 };
 
 }  // namespace
