@@ -174,10 +174,35 @@ class ForwardCall : public grpc::ServerBidiReactor<v1::ForwardRequest, v1::Forwa
     if (header_.timeout_ms() > 0) {
       event.deadline = std::min(event.deadline, context_.clock->Now() + absl::Milliseconds(header_.timeout_ms()));
     }
+    if (header_.module_outputs()) return CompileModuleOutputs(std::move(event));
+    Post(std::move(event));
+  }
+
+  void Post(ForwardRequested event) {
     context_.loop->Run([self = shared_from_this()](const Core&) {
       if (!self->queue_->closed()) self->context_.dispatcher->AddCall(self->id_, self);
     });
     context_.loop->Post(std::move(event));
+  }
+
+  // On the pool; then posts.
+  void CompileModuleOutputs(ForwardRequested request) {
+    auto event = std::make_shared<ForwardRequested>(std::move(request));
+    context_.loop->Run([self = shared_from_this(), event](const Core& core) {
+      const auto it = core.models().find(event->model);
+      // The core says what is wrong with it.
+      if (it == core.models().end() || it->second.compiled == nullptr) return self->Post(std::move(*event));
+      event->base = it->second.submission;
+      self->context_.pool->Add([self, event] {
+        absl::StatusOr<CompiledModel> compiled = CompileForward(*event->base, {.module_outputs = true});
+        if (!compiled.ok()) {
+          self->queue_->Abort(compiled.status());
+          return self->Leave();
+        }
+        event->program = std::make_shared<const ForwardProgram>(std::move(compiled->program));
+        if (!self->queue_->closed()) self->Post(std::move(*event));
+      });
+    });
   }
 
   // The client has gone or is refused.

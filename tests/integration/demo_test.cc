@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -189,6 +190,16 @@ TEST_F(Demo, VerifyComparesWithOneRank) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.json()["equal"], true);
   EXPECT_EQ(result.json()["outputs"][0]["name"], "logits");
+  EXPECT_EQ(result.json()["first_exceeding"], "");
+  std::map<std::string, std::string> kinds;
+  for (const auto& module : result.json()["modules"]) {
+    kinds[module["path"]] = module["kind"];
+    EXPECT_GT(module["max_value"].get<double>(), 0) << module["path"];
+  }
+  EXPECT_EQ(kinds["model.embed_tokens"], "Embedding");
+  EXPECT_EQ(kinds["model.layers.3.mlp.down_proj"], "Linear");
+  EXPECT_EQ(kinds["model.layers.0.input_layernorm"], "RMSNorm");
+  EXPECT_EQ(kinds["lm_head"], "Linear");
   // The copy on one rank is gone, and so is a difference that is asked to be zero.
   EXPECT_EQ(cluster_->Tpctl({"models", "--output-format", "json"}).json()["models"].size(), 1u);
   const CommandResult strict = cluster_->Tpctl({"verify", model, "--tolerance", "0"});

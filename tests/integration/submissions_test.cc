@@ -84,6 +84,27 @@ TEST_P(Submissions, EqualNumpyAndWhatExplainPredicts) {
   EXPECT_EQ(cluster_->Tpctl({"delete", model}).code, 0);
 }
 
+TEST_P(Submissions, VerifyFindsEveryModuleEqual) {
+  const auto& [name, tp] = GetParam();
+  const std::string model = absl::StrCat(name, "-verify", tp);
+  cluster_->Submit(Source(absl::StrCat("deploy/demo/", name, ".textproto")), model, absl::StrCat("tp=", tp));
+  const CommandResult result = cluster_->Tpctl({"verify", model, "--output-format", "json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const nlohmann::json json = result.json();
+  EXPECT_EQ(json["equal"], true);
+  EXPECT_EQ(json["first_exceeding"], "");
+  // The children of a root without others, each called once.
+  const nlohmann::json description = cluster_->Tpctl({"describe", model, "--output-format", "json"}).json();
+  EXPECT_EQ(json["modules"].size(), description["modules"].size() - 1);
+  for (const auto& module : json["modules"]) {
+    EXPECT_EQ(module["kind"], "Linear");
+    EXPECT_GT(module["max_value"].get<double>(), 0) << module["path"];
+    EXPECT_LT(module["max_difference"].get<double>(), 1e-5) << module["path"];
+  }
+  EXPECT_EQ(cluster_->Tpctl({"models", "--output-format", "json"}).json()["models"].size(), 1u);
+  EXPECT_EQ(cluster_->Tpctl({"delete", model}).code, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Submissions,
                          ::testing::Values(Param{"mlp", 1}, Param{"mlp", 2}, Param{"mlp", 3}, Param{"mlp", 4},
                                            Param{"two_inputs", 1}, Param{"two_inputs", 2}, Param{"two_inputs", 3},

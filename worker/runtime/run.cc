@@ -2,6 +2,7 @@
 
 #include "common/base/status.h"
 #include "common/layout/boxes.h"
+#include "worker/runtime/tensor_commands.h"
 #include "worker/runtime/work.h"
 
 namespace tp::worker {
@@ -11,8 +12,35 @@ StepContext StepContextOf(const WorkContext& context) {
   return {context.device, context.stream, context.communicator, context.arena, context.pace, false, {}};
 }
 
+// Of what the ranks are about to run.
+uint64_t FingerprintOfRun(const LoadedModel* model, const Run& run) {
+  if (run.program != nullptr) return CommandFingerprint(ProgramText(*run.program));
+  return model == nullptr ? 0 : model->fingerprint;
+}
+
+// The model's forward program, or the one that came with the run.
+absl::StatusOr<ProgramExecutor*> ExecutorOf(LoadedModel& model, const Run& run) {
+  if (run.program == nullptr) return model.forward.get();
+  std::string fingerprint = FingerprintOf(*run.program);
+  if (model.other == nullptr || model.other_fingerprint != fingerprint) {
+    model.other.reset();
+    TP_RETURN_IF_ERROR(ValidateProgram(*run.program));
+    if (!(run.program->mesh == model.forward->program().mesh)) {
+      return absl::InvalidArgumentError(absl::StrCat("a program for mesh ", run.program->mesh.ToString(),
+                                                     " on a model of mesh ", model.forward->program().mesh.ToString()));
+    }
+    if (WorksOnTensors(*run.program)) return absl::InvalidArgumentError("a run's program works on tensors");
+    TP_ASSIGN_OR_RETURN(model.other, ProgramExecutor::Create(run.program,
+                                                             Coordinate(model.forward->coordinate().begin(),
+                                                                        model.forward->coordinate().end()),
+                                                             &model.states, model.caches));
+    model.other_fingerprint = std::move(fingerprint);
+  }
+  return model.other.get();
+}
+
 // What can be refused before anything is sent.
-absl::StatusOr<const BoundProgram*> Prepare(const WorkContext& context, LoadedModel& model, const Run& run) {
+absl::StatusOr<const BoundProgram*> Prepare(const WorkContext& context, ProgramExecutor& executor, const Run& run) {
   std::map<std::string, Shape> shapes;
   for (const RunInput& input : run.inputs) {
     TP_RETURN_IF_ERROR(CheckedElementCount(input.global_shape).status());
@@ -20,24 +48,24 @@ absl::StatusOr<const BoundProgram*> Prepare(const WorkContext& context, LoadedMo
       return absl::InvalidArgumentError(absl::StrCat("input '", input.name, "' is given twice"));
     }
   }
-  TP_ASSIGN_OR_RETURN(const Bindings bindings, BindInputs(model.forward->program(), shapes));
-  TP_ASSIGN_OR_RETURN(const BoundProgram* bound, model.forward->Bind(bindings));
+  TP_ASSIGN_OR_RETURN(const Bindings bindings, BindInputs(executor.program(), shapes));
+  TP_ASSIGN_OR_RETURN(const BoundProgram* bound, executor.Bind(bindings));
   TP_RETURN_IF_ERROR(context.arena.Reserve(context.device, bound->memory.total_bytes));
   return bound;
 }
 
-absl::Status SetOperands(const WorkContext& context, const LoadedModel& model, const BoundProgram& bound,
+absl::Status SetOperands(const WorkContext& context, const ProgramExecutor& executor, const BoundProgram& bound,
                          const Run& run, const std::vector<std::string_view>& inputs) {
   const StepContext step = StepContextOf(context);
-  for (const Operand& operand : model.forward->program().operands) {
+  for (const Operand& operand : executor.program().operands) {
     if (operand.kind == OperandKind::kPositions) {
       const Shape& shape = bound.global[operand.value];  // [batch, time]
       std::vector<int64_t> positions;
       for (int64_t row = 0; row < shape[0]; ++row) {
         for (int64_t at = 0; at < shape[1]; ++at) positions.push_back(at);
       }
-      TP_RETURN_IF_ERROR(model.forward->SetOperand(step, bound, operand.value, positions.data(),
-                                                   static_cast<int64_t>(positions.size() * sizeof(int64_t))));
+      TP_RETURN_IF_ERROR(executor.SetOperand(step, bound, operand.value, positions.data(),
+                                             static_cast<int64_t>(positions.size() * sizeof(int64_t))));
     } else if (operand.kind == OperandKind::kRows) {
       return absl::InternalError("a forward program with rows");
     } else if (operand.kind == OperandKind::kInput) {
@@ -45,24 +73,24 @@ absl::Status SetOperands(const WorkContext& context, const LoadedModel& model, c
       while (i < run.inputs.size() && run.inputs[i].name != operand.name) ++i;
       if (i == run.inputs.size())
         return absl::InvalidArgumentError(absl::StrCat("input '", operand.name, "' is missing"));
-      TP_RETURN_IF_ERROR(model.forward->SetOperand(step, bound, operand.value, inputs[i].data(),
-                                                   static_cast<int64_t>(inputs[i].size())));
+      TP_RETURN_IF_ERROR(
+          executor.SetOperand(step, bound, operand.value, inputs[i].data(), static_cast<int64_t>(inputs[i].size())));
     }
   }
   return context.device.Synchronize(context.stream);
 }
 
 // The boxes of this rank's block of an output that it answers for.
-absl::Status AppendBlocks(const WorkContext& context, const LoadedModel& model, const BoundProgram& bound,
+absl::Status AppendBlocks(const WorkContext& context, const ProgramExecutor& executor, const BoundProgram& bound,
                           const NamedValue& output, std::vector<ResultBlock>* blocks) {
-  const ForwardProgram& program = model.forward->program();
-  const absl::Span<const int> coordinate = model.forward->coordinate();
-  const ValueView value = model.forward->View(StepContextOf(context), bound, output.value);
+  const ForwardProgram& program = executor.program();
+  const absl::Span<const int> coordinate = executor.coordinate();
+  const ValueView value = executor.View(StepContextOf(context), bound, output.value);
   const Shape& global = *value.global;
   if (!IsOwner(value.spec->placements, program.mesh, coordinate)) return absl::OkStatus();
   // Of an empty tensor rank 0 answers, so that its shape is known; of an empty shard nobody does.
   const int64_t elements = ElementCount(value.view.shape);
-  if (elements == 0 && (ElementCount(global) > 0 || model.rank != 0)) return absl::OkStatus();
+  if (elements == 0 && (ElementCount(global) > 0 || context.communicator.rank() != 0)) return absl::OkStatus();
   if (elements > 0 && value.view.data == nullptr) {
     return absl::UnimplementedError(absl::StrCat("output '", output.name, "' is a packed weight"));
   }
@@ -103,24 +131,34 @@ void MoveLargeBlocks(RunResult* result, std::vector<std::string>* streamed) {
 
 }  // namespace
 
-WorkOutcome ExecuteRun(const WorkContext& context, LoadedModel* model, const Run& run,
+WorkOutcome ExecuteRun(const WorkContext& shared, LoadedModel* model, const Run& run,
                        const std::vector<std::string_view>& inputs, const absl::Status& refused) {
   WorkOutcome outcome;
+  Arena own;  // of a program that came with the run: its memory is not kept
+  const WorkContext context{
+      shared.device, shared.stream, shared.communicator, run.program == nullptr ? shared.arena : own,
+      shared.pace,   shared.epoch,  shared.order};
   const int64_t wire_before = context.communicator.wire().bytes_received;
-  CommandHeaders headers(context, model == nullptr ? 0 : model->fingerprint, &outcome);
+  CommandHeaders headers(context, FingerprintOfRun(model, run), &outcome);
   absl::Status local = refused;
+  ProgramExecutor* executor = nullptr;
   const BoundProgram* bound = nullptr;
   if (local.ok()) {
-    absl::StatusOr<const BoundProgram*> prepared = Prepare(context, *model, run);
+    const absl::StatusOr<ProgramExecutor*> found = ExecutorOf(*model, run);
+    local = found.status();
+    if (local.ok()) executor = *found;
+  }
+  if (local.ok()) {
+    absl::StatusOr<const BoundProgram*> prepared = Prepare(context, *executor, run);
     local = prepared.status();
     if (local.ok()) {
       bound = *prepared;
-      local = SetOperands(context, *model, *bound, run, inputs);
+      local = SetOperands(context, *executor, *bound, run, inputs);
     }
   }
   if (!headers.Agree(0, false, local)) return outcome;
 
-  const StepOutcome step = model->forward->Execute(StepContextOf(context), *bound);
+  const StepOutcome step = executor->Execute(StepContextOf(context), *bound);
   if (!step.transport.ok()) {
     outcome.transport = true;
     outcome.status = step.status();
@@ -128,8 +166,8 @@ WorkOutcome ExecuteRun(const WorkContext& context, LoadedModel* model, const Run
   }
   local = step.local;
   RunResult result;
-  for (const NamedValue& output : model->forward->program().outputs) {
-    if (local.ok()) local = AppendBlocks(context, *model, *bound, output, &result.blocks);
+  for (const NamedValue& output : executor->program().outputs) {
+    if (local.ok()) local = AppendBlocks(context, *executor, *bound, output, &result.blocks);
   }
   if (!headers.Agree(1, true, local)) return outcome;
   result.collectives = step.collectives;

@@ -69,13 +69,15 @@ class Assembler {
 
 }  // namespace
 
-absl::StatusOr<ForwardResult> GrpcClient::Forward(const std::string& model, const std::vector<NamedTensor>& inputs) {
+absl::StatusOr<ForwardResult> GrpcClient::Forward(const std::string& model, const std::vector<NamedTensor>& inputs,
+                                                  const RunOptions& options) {
   grpc::ClientContext context;
   Prepare(&context);
   auto stream = stub_->Forward(&context);
   v1::ForwardRequest first;
   first.mutable_header()->set_request_id(NewRequestId());
   first.mutable_header()->set_model(model);
+  first.mutable_header()->set_module_outputs(options.module_outputs);
   for (const NamedTensor& input : inputs) {
     v1::ForwardInput* proto = first.mutable_header()->add_inputs();
     proto->set_name(input.name);
