@@ -1,5 +1,7 @@
 #include "common/sharding/rules.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/sharding/families.h"
@@ -7,7 +9,7 @@
 namespace tp {
 
 AxisStrategy AllReplicate(const RuleContext& context) {
-  return {std::vector<Placement>(context.inputs.size()), std::vector<Placement>(context.outputs.size()), false};
+  return {std::vector<Placement>(context.inputs.size()), std::vector<Placement>(context.outputs.size())};
 }
 
 Placement OnDim(Placement placement, int dim) {
@@ -15,7 +17,7 @@ Placement OnDim(Placement placement, int dim) {
   return placement;
 }
 
-int RankOf(const TensorType* type) { return static_cast<int>(type->shape.size()); }
+int RankOf(const TensorType* type) { return type == nullptr ? 0 : static_cast<int>(type->shape.size()); }
 
 int DimAttribute(const RuleContext& context, const char* name) {
   absl::StatusOr<int> dim =
@@ -28,40 +30,64 @@ bool IsSumLike(const Placement& placement) {
   return placement.IsPartial() && (placement.op == ReduceOp::kSum || placement.op == ReduceOp::kAvg);
 }
 
-absl::StatusOr<std::vector<AxisStrategy>> AxisStrategies(const RuleContext& context) {
-  const std::string& name = context.function;
-  AxisStrategyList list;
-  if (name == "linear") {
-    LinearStrategies(context, &list);
-  } else if (name == "embedding") {
-    EmbeddingStrategies(context, &list);
-  } else if (name == "rms_norm") {
-    RowwiseOnDimStrategies(context, RankOf(context.inputs[0]) - 1, &list);
-  } else if (name == "softmax") {
-    RowwiseOnDimStrategies(context, DimAttribute(context, "dim"), &list);
-  } else if (name == "rotary") {
-    RotaryStrategies(context, &list);
-  } else if (name == "attention") {
-    AttentionStrategies(context, &list);
-  } else if (name == "silu" || name == "relu" || name == "gelu") {
-    UnaryStrategies(context, &list);
-  } else if (name == "cast") {
-    CastStrategies(context, &list);
-  } else if (name == "add" || name == "sub") {
-    BinaryStrategies(context, true, &list);
-  } else if (name == "mul") {
-    BinaryStrategies(context, false, &list);
-  } else if (name == "reshape") {
-    ReshapeStrategies(context, &list);
-  } else if (name == "transpose") {
-    TransposeStrategies(context, &list);
-  } else if (name == "argmax") {
-    ArgmaxStrategies(context, &list);
-  } else {
-    return absl::UnimplementedError(absl::StrCat("function '", name, "' has no sharding rule"));
+Placement WithoutCopies(const Placement& placement) {
+  return placement.kind == PlacementKind::kGroupShard ? Placement::Shard(placement.dim) : placement;
+}
+
+DimLinks NoLinks(const RuleContext& context) {
+  DimLinks links;
+  for (const TensorType* input : context.inputs) links.emplace_back(RankOf(input), kNoLink);
+  return links;
+}
+
+DimLinks BroadcastLinks(const RuleContext& context) {
+  DimLinks links = NoLinks(context);
+  const SymShape& output = context.outputs[0]->shape;
+  for (size_t i = 0; i < links.size(); ++i) {
+    const size_t shift = output.size() - links[i].size();
+    for (size_t dim = 0; dim < links[i].size(); ++dim) {
+      if (context.inputs[i]->shape[dim] == output[dim + shift]) links[i][dim] = static_cast<int>(dim + shift);
+    }
   }
-  list.push_back(AllReplicate(context));
-  return list;
+  return links;
+}
+
+void AppendLinked(const RuleContext& context, const DimLinks& links, AxisStrategyList* list) {
+  for (size_t from = 0; from < links.size(); ++from) {
+    const Placement& placement = context.current[from];
+    if (!placement.IsSharding() || links[from][placement.dim] == kNoLink) continue;
+    const int out = links[from][placement.dim];
+    AxisStrategy kept = AllReplicate(context);
+    for (Placement& output : kept.outputs) output = OnDim(placement, out);
+    for (size_t i = 0; i < links.size(); ++i) {
+      const auto own = std::find(links[i].begin(), links[i].end(), out);
+      if (own != links[i].end()) kept.inputs[i] = OnDim(placement, static_cast<int>(own - links[i].begin()));
+    }
+    if (std::find(list->begin(), list->end(), kept) == list->end()) list->push_back(kept);
+  }
+}
+
+void AppendPartial(const RuleContext& context, bool all, AxisStrategyList* list) {
+  const Placement& terms = context.current[0];
+  if (!terms.IsPartial()) return;
+  AxisStrategy kept = AllReplicate(context);
+  for (size_t i = 0; i < (all ? context.inputs.size() : 1); ++i) {
+    if (context.current[i] != terms) return;
+    kept.inputs[i] = terms;
+  }
+  for (Placement& output : kept.outputs) output = terms;
+  list->push_back(kept);
+}
+
+absl::StatusOr<std::vector<AxisStrategy>> AxisStrategies(const RuleContext& context) {
+  AxisStrategyList list;
+  for (auto family :
+       {LinearFamily, AttentionFamily, NormFamily, ElementwiseFamily, ShapeFamily, IndexFamily, ReduceFamily}) {
+    if (!family(context, &list)) continue;
+    list.push_back(AllReplicate(context));
+    return list;
+  }
+  return absl::UnimplementedError(absl::StrCat("function '", context.function, "' has no sharding rule"));
 }
 
 }  // namespace tp

@@ -26,10 +26,13 @@ struct RuleContext {
 };
 
 struct AxisStrategy {
-  std::vector<Placement> inputs;  // one for each argument, omitted ones R
+  std::vector<Placement> inputs;  // one for each input, omitted ones R
   std::vector<Placement> outputs;
-  // linear only: the product is a sum over ranks and the bias is not added by it, but once, after the reduction.
+  // linear, conv: the product is a sum over ranks and the bias is not added by it, but once, after the reduction.
   bool bias_after = false;
+  // No other axis may cut the dims that the inputs are cut on: the cuts would nest otherwise in the output.
+  bool alone = false;
+  bool operator==(const AxisStrategy&) const = default;
 };
 
 // All strategies, in order of preference; the last is all Replicate. UNIMPLEMENTED for a function without a rule.

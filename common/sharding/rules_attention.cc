@@ -10,9 +10,7 @@ bool IsBlockCut(const Placement& placement) {
   return placement.kind == PlacementKind::kShard || placement.kind == PlacementKind::kGroupShard;
 }
 
-}  // namespace
-
-void RotaryStrategies(const RuleContext& context, AxisStrategyList* list) {
+void Rotary(const RuleContext& context, AxisStrategyList* list) {
   const Placement& input = context.current[0];
   if (!IsBlockCut(input) || input.dim > kHeads) return;
   AxisStrategy cut = AllReplicate(context);
@@ -23,8 +21,9 @@ void RotaryStrategies(const RuleContext& context, AxisStrategyList* list) {
   list->push_back(cut);
 }
 
-void AttentionStrategies(const RuleContext& context, AxisStrategyList* list) {
-  if (context.batch_axis && context.current[0] == Placement::Shard(kBatch)) {
+void Attention(const RuleContext& context, AxisStrategyList* list) {
+  const bool cached = AttributeOr<bool>(*context.attributes, "cache", true);
+  if ((context.batch_axis || !cached) && context.current[0] == Placement::Shard(kBatch)) {
     // Whole sequences on each coordinate. Elsewhere a batch that is cut is gathered: the cache is not cut with it.
     AxisStrategy sequences = AllReplicate(context);
     for (size_t i = 0; i < 3; ++i) sequences.inputs[i] = Placement::Shard(kBatch);
@@ -53,7 +52,21 @@ void AttentionStrategies(const RuleContext& context, AxisStrategyList* list) {
   heads.inputs[1] = keys;
   heads.inputs[2] = keys;
   heads.outputs[0] = Placement::Shard(kHeads);
+  heads.alone = true;  // 4 and 2 heads cut twice in two: one key head for two ranks
   list->push_back(heads);
+}
+
+}  // namespace
+
+bool AttentionFamily(const RuleContext& context, AxisStrategyList* list) {
+  if (context.function == "rotary") {
+    Rotary(context, list);
+  } else if (context.function == "attention") {
+    Attention(context, list);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 }  // namespace tp

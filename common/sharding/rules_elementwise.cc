@@ -1,52 +1,56 @@
-// Functions of each element alone: activations, cast, and add, sub, mul with broadcasting.
+// Functions of each element alone, with broadcasting. Which of them sums over ranks pass through: SEMANTICS 4.
+#include <set>
+
 #include "common/sharding/families.h"
 
 namespace tp {
+namespace {
 
-void UnaryStrategies(const RuleContext& context, AxisStrategyList* list) {
-  const Placement& input = context.current[0];
-  if (!input.IsSharding()) return;  // a term of a sum has no activation: reduce first
-  AxisStrategy cut = AllReplicate(context);
-  cut.inputs[0] = input;
-  cut.outputs[0] = input;
-  list->push_back(cut);
+bool IsUnary(const std::string& name) {
+  static const auto* names =
+      new std::set<std::string>{"neg",  "abs",     "exp",  "log",  "sqrt", "rsqrt",       "sin", "cos",
+                                "tanh", "sigmoid", "silu", "relu", "gelu", "logical_not", "cast"};
+  return names->contains(name);
 }
 
-void CastStrategies(const RuleContext& context, AxisStrategyList* list) {
-  const Placement& input = context.current[0];
-  const bool floating = IsFloating(context.inputs[0]->dtype) && IsFloating(context.outputs[0]->dtype);
-  if (input.IsSharding() || (floating && IsSumLike(input))) {
-    AxisStrategy kept = AllReplicate(context);
-    kept.inputs[0] = input;
-    kept.outputs[0] = input;
-    list->push_back(kept);
-  }
+bool IsBinary(const std::string& name) {
+  static const auto* names = new std::set<std::string>{
+      "add", "sub", "mul", "div", "pow", "maximum",     "minimum",    "floor_div", "remainder",  "eq",
+      "ne",  "lt",  "le",  "gt",  "ge",  "logical_and", "logical_or", "where",     "masked_fill"};
+  return names->contains(name);
 }
 
-void BinaryStrategies(const RuleContext& context, bool keeps_partial, AxisStrategyList* list) {
-  const TensorType& output = *context.outputs[0];
-  const int output_rank = RankOf(&output);
-  if (keeps_partial && IsSumLike(context.current[0]) && context.current[0] == context.current[1] &&
-      IsFloating(output.dtype)) {
-    AxisStrategy sums = AllReplicate(context);
-    sums.inputs = context.current;
-    sums.outputs[0] = context.current[0];
-    list->push_back(sums);
+bool WidensInteger(DType from, DType to) {
+  return (from == DType::kI32 || from == DType::kI64) && (to == from || to == DType::kI64);
+}
+
+// True where f(term + term) is f(term) + f(term), so that the first input's terms are terms of the output.
+bool KeepsTerms(const RuleContext& context) {
+  const std::string& name = context.function;
+  const Placement& terms = context.current[0];
+  const DType from = context.inputs[0]->dtype, to = context.outputs[0]->dtype;
+  const bool floating = IsFloating(from) && IsFloating(to) && IsSumLike(terms);
+  const bool integers = WidensInteger(from, to) && terms == Placement::Partial();
+  const bool by_scalar = context.inputs.size() == 2 && context.inputs[1] == nullptr;
+  if (name == "cast") return floating || integers;
+  if (name == "neg") return floating;
+  if (name == "mul" && by_scalar) return floating || integers;
+  if (name == "div" && by_scalar) return floating;
+  return false;
+}
+
+}  // namespace
+
+bool ElementwiseFamily(const RuleContext& context, AxisStrategyList* list) {
+  const std::string& name = context.function;
+  if (!IsUnary(name) && !IsBinary(name)) return false;
+  if (KeepsTerms(context)) AppendPartial(context, false, list);
+  if ((name == "add" || name == "sub") && context.inputs[1] != nullptr && IsSumLike(context.current[0]) &&
+      IsFloating(context.outputs[0]->dtype)) {
+    AppendPartial(context, true, list);
   }
-  for (int from = 0; from < 2; ++from) {
-    const Placement& placement = context.current[from];
-    if (!placement.IsSharding()) continue;
-    const int dim = placement.dim + output_rank - RankOf(context.inputs[from]);
-    if (context.inputs[from]->shape[placement.dim] != output.shape[dim]) continue;  // a 1 that is broadcast
-    AxisStrategy cut = AllReplicate(context);
-    cut.outputs[0] = OnDim(placement, dim);
-    for (int i = 0; i < 2; ++i) {
-      const int own = dim - (output_rank - RankOf(context.inputs[i]));
-      if (own >= 0 && context.inputs[i]->shape[own] == output.shape[dim]) cut.inputs[i] = OnDim(placement, own);
-    }
-    list->push_back(cut);
-    if (context.current[0].IsSharding() && cut.inputs == context.current) break;
-  }
+  AppendLinked(context, BroadcastLinks(context), list);
+  return true;
 }
 
 }  // namespace tp

@@ -1,15 +1,25 @@
-// rms_norm and softmax: each row along one dim on its own; that dim must be whole on a rank.
+// rms_norm, layer_norm, softmax, log_softmax: each row along some dims on its own; those dims must be whole on a rank.
 #include "common/sharding/families.h"
 
 namespace tp {
 
-void RowwiseOnDimStrategies(const RuleContext& context, int reduced_dim, AxisStrategyList* list) {
-  const Placement& input = context.current[0];
-  if (!input.IsSharding() || input.dim == reduced_dim) return;
-  AxisStrategy rows = AllReplicate(context);
-  rows.inputs[0] = input;
-  rows.outputs[0] = input;
-  list->push_back(rows);
+bool NormFamily(const RuleContext& context, AxisStrategyList* list) {
+  const std::string& name = context.function;
+  const bool softmax = name == "softmax" || name == "log_softmax";
+  if (!softmax && name != "rms_norm" && name != "layer_norm") return false;
+  const int rank = RankOf(context.inputs[0]);
+  int first = rank - 1, end = rank;  // the dims that a row goes over
+  if (name == "layer_norm") first = rank - static_cast<int>(AttributeOr<int64_t>(*context.attributes, "dims", 1));
+  if (softmax) {
+    first = DimAttribute(context, "dim");
+    end = first + 1;
+  }
+  DimLinks links = NoLinks(context);
+  for (int dim = 0; dim < rank; ++dim) {
+    if (dim < first || dim >= end) links[0][dim] = dim;
+  }
+  AppendLinked(context, links, list);
+  return true;
 }
 
 }  // namespace tp
