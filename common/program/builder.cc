@@ -68,14 +68,14 @@ absl::StatusOr<int> ProgramBuilder::Move(int value, const Placements& target, co
   return current;
 }
 
-absl::StatusOr<int> ProgramBuilder::AddBias(int value, int bias, const std::string& module_path) {
+absl::StatusOr<int> ProgramBuilder::AddBias(int value, int bias, int dim, const std::string& module_path) {
   const DTensorSpec spec = program_.values[value].spec;
   const int last = static_cast<int>(spec.shape.size()) - 1;
   Placements placements(spec.placements.size());
   std::vector<int64_t> once;
   for (size_t axis = 0; axis < placements.size(); ++axis) {
     if (spec.placements[axis].IsPartial()) once.push_back(static_cast<int64_t>(axis));
-    if (spec.placements[axis].Cuts(last)) {
+    if (spec.placements[axis].Cuts(dim)) {
       placements[axis] = spec.placements[axis];
       placements[axis].dim = 0;
     }
@@ -86,8 +86,13 @@ absl::StatusOr<int> ProgramBuilder::AddBias(int value, int bias, const std::stri
                 {spec.dtype, from.shape, from.placements});
   }
   const std::string name = program_.values[value].name;
-  if (once.empty()) return Emit("add", {value, bias}, {}, module_path, name, spec);
-  return Emit("add_once", {value, bias}, {{"axes", once}}, module_path, name, spec);
+  if (!once.empty()) return Emit("add_once", {value, bias}, {{"axes", once}}, module_path, name, spec);
+  if (dim < last) {  // [channels] -> [channels, 1, ...], so that it broadcasts
+    DTensorSpec from = program_.values[bias].spec;
+    from.shape.resize(static_cast<size_t>(last - dim + 1), Dim(1));
+    bias = Emit("reshape", {bias}, {{"shape", from.shape}}, module_path, program_.values[bias].name, from);
+  }
+  return Emit("add", {value, bias}, {}, module_path, name, spec);
 }
 
 }  // namespace tp

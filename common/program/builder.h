@@ -29,9 +29,9 @@ class ProgramBuilder {
   // `value` at `target`, by redistribute steps whose reason is "what: from -> to"; once for each pair.
   absl::StatusOr<int> Move(int value, const Placements& target, const std::string& module_path,
                            const std::string& what);
-  // `value` plus the replicated or cut `bias` [last dim], once: by add, or by add_once where the value is a sum over
-  // ranks.
-  absl::StatusOr<int> AddBias(int value, int bias, const std::string& module_path);
+  // `value` plus the replicated or cut `bias`, along dim `dim` of it, once: by add, or by add_once where the value is a
+  // sum over ranks (its last dim only).
+  absl::StatusOr<int> AddBias(int value, int bias, int dim, const std::string& module_path);
 
  private:
   std::string ChangeText(const Placements& from, const Placements& to) const;

@@ -38,7 +38,8 @@ struct Operand {
 //   redistribute(input)        `step` says what
 //   add_once(input, bias)      adds bias on the coordinate 0 of every axis in attribute "axes" (integers), copies
 //   elsewhere select_rows(input, rows)   [batch, time, ...] -> [1, rows, ...]: rows of the flattened first two dims
-// rotary has the positions as second input. attention has attribute "cache", its index in `caches`.
+// rotary has the positions as second input. attention whose attribute "cache" is true has "cache_index", its index in
+// `caches`.
 struct Instruction {
   std::string function;
   std::vector<int> inputs;  // value indices, -1 = omitted
@@ -59,10 +60,12 @@ struct CacheSpec {
 };
 inline constexpr int64_t kPageSize = 16;  // positions in a cache page
 
-// Values of a request's integer input must lie in [0, limit): checked before dispatch.
+// Values of a request's integer input must lie in [0, limit) or be `allowed`: checked before dispatch.
 struct InputCheck {
   std::string input;
   int64_t limit = 0;
+  std::optional<int64_t> allowed = std::nullopt;
+  bool operator==(const InputCheck&) const = default;
 };
 
 struct NamedValue {

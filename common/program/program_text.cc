@@ -79,7 +79,9 @@ std::string ProgramText(const ForwardProgram& program) {
                     "\n");
   }
   for (const InputCheck& check : program.input_checks) {
-    absl::StrAppend(&text, "check ", Quoted(check.input), " < ", check.limit, "\n");
+    absl::StrAppend(&text, "check ", Quoted(check.input), " < ", check.limit);
+    if (check.allowed.has_value()) absl::StrAppend(&text, " or ", *check.allowed);
+    absl::StrAppend(&text, "\n");
   }
   for (const auto& [symbol, limit] : program.symbol_limits)
     absl::StrAppend(&text, "limit ", symbol, " <= ", limit, "\n");

@@ -18,21 +18,45 @@ bool CutsTokens(const Placements& placements) {
                      [](const Placement& placement) { return placement.Cuts(0) || placement.Cuts(1); });
 }
 
+// Functions whose first input has tokens and whose others are weights.
+bool HasWeights(const std::string& function) {
+  return function == "linear" || function == "rms_norm" || function == "layer_norm";
+}
+
+// Functions of each element alone; the second operand broadcasts.
+bool IsElementwise(const std::string& function) {
+  static const auto* names =
+      new std::set<std::string>{"silu", "relu",    "gelu",    "tanh",     "sigmoid",      "neg",        "abs", "exp",
+                                "log",  "sqrt",    "rsqrt",   "cast",     "add",          "sub",        "mul", "div",
+                                "pow",  "maximum", "minimum", "add_once", "redistribute", "masked_fill"};
+  return names->contains(function);
+}
+
+// A row along a dim behind the tokens.
+bool IsRowOfToken(const ForwardProgram& program, const Instruction& instruction) {
+  const int64_t rank = static_cast<int64_t>(program.values[instruction.inputs[0]].spec.shape.size());
+  if (instruction.function == "layer_norm") return AttributeOr<int64_t>(instruction.attributes, "dims", 1) <= rank - 2;
+  if (instruction.function != "softmax" && instruction.function != "log_softmax") return false;
+  const int64_t dim = AttributeOr<int64_t>(instruction.attributes, "dim", -1);
+  return (dim < 0 ? dim + rank : dim) >= 2;
+}
+
 // True where the instruction makes each token of its output from the same token of its first input and from values that
 // have no tokens.
 bool ActsOnTokensAlone(const ForwardProgram& program, const Instruction& instruction) {
-  static const auto* names = new std::set<std::string>{"linear", "rms_norm", "silu", "relu",     "gelu",        "cast",
-                                                       "add",    "sub",      "mul",  "add_once", "redistribute"};
-  if (!names->contains(instruction.function)) return false;
+  const std::string& function = instruction.function;
+  if (function != "linear" && function != "rms_norm" && !IsElementwise(function) &&
+      !(instruction.outputs.size() == 1 && !instruction.inputs.empty() && IsRowOfToken(program, instruction))) {
+    return false;
+  }
   const DTensorSpec& from = program.values[instruction.inputs[0]].spec;
   const DTensorSpec& to = program.values[instruction.outputs[0]].spec;
   if (from.shape.size() < 3 || to.shape.size() < 3 || from.shape[0] != to.shape[0] || from.shape[1] != to.shape[1]) {
     return false;
   }
   if (CutsTokens(from.placements) || CutsTokens(to.placements)) return false;
-  const bool product = instruction.function == "linear" || instruction.function == "rms_norm";
   for (size_t i = 1; i < instruction.inputs.size(); ++i) {
-    if (instruction.inputs[i] < 0 || product) continue;
+    if (instruction.inputs[i] < 0 || HasWeights(function)) continue;
     // A bias is without tokens; a residual has them.
     if (program.values[instruction.inputs[i]].spec.shape.size() + 2 > to.shape.size()) return false;
   }

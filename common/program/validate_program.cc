@@ -1,4 +1,5 @@
 // Checks of a program that came over the wire.
+#include <algorithm>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -149,33 +150,55 @@ class Validator {
     return absl::OkStatus();
   }
 
+  // Counts and omissions of the arguments that the function table lists; a variadic one takes one value or more.
+  absl::Status CheckArguments(const Instruction& instruction, const FunctionDef& function, size_t count) const {
+    const size_t least = function.arguments.size();
+    const bool variadic = !function.arguments.empty() && function.arguments.back().variadic;
+    if (count < least || (!variadic && count > least)) {
+      return Wrong(
+          absl::StrCat("takes ", instruction.inputs.size() - count + least, variadic ? " or more" : "", " inputs"));
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const FunctionArgument& argument = function.arguments[std::min(i, least - 1)];
+      if (instruction.inputs[i] < 0 && !argument.optional) return Wrong(absl::StrCat(argument.name, " is omitted"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckCache(const Instruction& instruction, Attributes* attributes) const {
+    if (instruction.function != "attention") return absl::OkStatus();
+    auto cache = attributes->find("cache_index");
+    const bool cached = AttributeOr<bool>(*attributes, "cache", true);
+    if (!cached && cache == attributes->end()) return absl::OkStatus();
+    if (!cached || cache == attributes->end() || !std::holds_alternative<int64_t>(cache->second) ||
+        std::get<int64_t>(cache->second) < 0 ||
+        std::get<int64_t>(cache->second) >= static_cast<int64_t>(program_.caches.size())) {
+      return Wrong("attribute 'cache_index' names no cache");
+    }
+    attributes->erase(cache);
+    return absl::OkStatus();
+  }
+
   absl::Status CheckFunction(const Instruction& instruction) const {
     const FunctionDef* function = FindFunction(instruction.function);
     if (function == nullptr) return Wrong("there is no such function");
-    const size_t arguments = function->arguments.size();
     const bool rotary = instruction.function == "rotary";
-    TP_RETURN_IF_ERROR(Arity(instruction, arguments + (rotary ? 1 : 0)));
-    std::vector<TensorType> types(arguments);
-    std::vector<const TensorType*> inputs(arguments, nullptr);
-    for (size_t i = 0; i < arguments; ++i) {
+    const size_t count = instruction.inputs.size() - (rotary && !instruction.inputs.empty() ? 1 : 0);
+    TP_RETURN_IF_ERROR(CheckArguments(instruction, *function, count));
+    std::vector<TensorType> types(count);
+    std::vector<const TensorType*> inputs(count, nullptr);
+    for (size_t i = 0; i < count; ++i) {
       const int input = instruction.inputs[i];
-      if (input < 0) {
-        if (!function->arguments[i].optional) return Wrong(absl::StrCat(function->arguments[i].name, " is omitted"));
-        continue;
-      }
+      if (input < 0) continue;
       types[i] = {SpecOf(input).dtype, SpecOf(input).shape};
       inputs[i] = &types[i];
     }
     Attributes attributes = instruction.attributes;
-    if (instruction.function == "attention") {
-      auto cache = attributes.find("cache");
-      if (cache == attributes.end() || !std::holds_alternative<int64_t>(cache->second) ||
-          std::get<int64_t>(cache->second) < 0 ||
-          std::get<int64_t>(cache->second) >= static_cast<int64_t>(program_.caches.size())) {
-        return Wrong("attribute 'cache' names no cache");
-      }
-      attributes.erase(cache);
+    if (auto cache = attributes.find("cache"); cache != attributes.end() && instruction.function == "attention" &&
+                                               !std::holds_alternative<bool>(cache->second)) {
+      return Wrong("attribute 'cache' is a flag");
     }
+    TP_RETURN_IF_ERROR(CheckCache(instruction, &attributes));
     if (rotary) {
       TP_RETURN_IF_ERROR(Use(instruction.inputs[1]));
       const DTensorSpec& positions = SpecOf(instruction.inputs[1]);
@@ -184,9 +207,13 @@ class Validator {
     }
     TP_ASSIGN_OR_RETURN(attributes, CheckAttributes(*function, attributes));
     TP_ASSIGN_OR_RETURN(const std::vector<TensorType> outputs, function->infer(inputs, attributes));
-    const DTensorSpec& output = SpecOf(instruction.outputs[0]);
-    if (outputs[0].dtype != output.dtype || outputs[0].shape != output.shape) {
-      return Wrong(absl::StrCat("makes ", std::string(DTypeName(outputs[0].dtype)), SymShapeText(outputs[0].shape),
+    if (outputs.size() != instruction.outputs.size()) {
+      return Wrong(absl::StrCat("makes ", outputs.size(), " outputs, not ", instruction.outputs.size()));
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const DTensorSpec& output = SpecOf(instruction.outputs[i]);
+      if (outputs[i].dtype == output.dtype && outputs[i].shape == output.shape) continue;
+      return Wrong(absl::StrCat("makes ", std::string(DTypeName(outputs[i].dtype)), SymShapeText(outputs[i].shape),
                                 ", not ", std::string(DTypeName(output.dtype)), SymShapeText(output.shape)));
     }
     return absl::OkStatus();

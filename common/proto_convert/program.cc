@@ -97,6 +97,7 @@ absl::StatusOr<ForwardProgram> ProgramFromProto(const v1::Program& program, cons
   }
   for (const v1::InputCheck& check : program.input_checks()) {
     result.input_checks.push_back({check.input(), check.limit()});
+    if (check.has_allowed()) result.input_checks.back().allowed = check.allowed();
   }
   for (const auto& [symbol, limit] : program.symbol_limits()) result.symbol_limits[symbol] = limit;
   TP_RETURN_IF_ERROR(AtField(ValidateProgram(result), field));
@@ -144,6 +145,7 @@ void ProgramToProto(const ForwardProgram& program, v1::Program* proto) {
     v1::InputCheck* added = proto->add_input_checks();
     added->set_input(check.input);
     added->set_limit(check.limit);
+    if (check.allowed.has_value()) added->set_allowed(*check.allowed);
   }
   for (const auto& [symbol, limit] : program.symbol_limits) (*proto->mutable_symbol_limits())[symbol] = limit;
 }

@@ -1,6 +1,8 @@
 #include "tests/support/simulator.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -42,6 +44,40 @@ void ForEachElement(const Shape& shape, const Placements& placements, const Mesh
   }
 }
 
+// What the rank at `index` of an axis of `size` holds of `value`: terms that differ, so that whoever forgets to reduce
+// is found out. Sums of terms are exact where the value is a multiple of 1/8 (and integers stay integers).
+double Term(double value, ReduceOp op, int size, int index, int64_t element) {
+  const double shift = static_cast<double>(element % 5 + 1);
+  switch (op) {
+    case ReduceOp::kSum:  // value - shift, shift, 0, ...
+      return size == 1 ? value : index == 0 ? value - shift : index == 1 ? shift : 0;
+    case ReduceOp::kAvg:  // value - shift, value + shift, value, ...
+      return size == 1 ? value : index == 0 ? value - shift : index == 1 ? value + shift : value;
+    case ReduceOp::kMax:
+      return index == element % size ? value : value - shift;
+    case ReduceOp::kMin:
+      return index == element % size ? value : value + shift;
+    case ReduceOp::kProduct:
+      return index == 0 ? value : 1;
+  }
+  return value;
+}
+
+double Combine(double a, double b, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      return a + b;
+    case ReduceOp::kMax:
+      return std::isnan(a) || a > b ? a : b;
+    case ReduceOp::kMin:
+      return std::isnan(a) || a < b ? a : b;
+    case ReduceOp::kProduct:
+      return a * b;
+  }
+  return a;
+}
+
 using Blocks = std::vector<SimTensor>;  // by rank
 
 class Simulation {
@@ -69,7 +105,10 @@ class Simulation {
 
   absl::StatusOr<SimTensor> Global(int value) const {
     TP_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(value));
-    return GlobalValue(shape, program_.values[value].spec.placements, program_.mesh, blocks_[value]);
+    absl::StatusOr<SimTensor> global =
+        GlobalValue(shape, program_.values[value].spec.placements, program_.mesh, blocks_[value]);
+    if (!global.ok()) return Annotate(global.status(), program_.values[value].name);
+    return global;
   }
   absl::StatusOr<Shape> ShapeOf(int value) const { return EvaluateShape(program_.values[value].spec.shape, bindings_); }
   int collectives() const { return collectives_; }
@@ -80,31 +119,36 @@ class Simulation {
     for (int rank = 0; rank < program_.mesh.rank_count(); ++rank) {
       blocks.push_back(
           LocalBlock(global, program_.values[value].spec.placements, program_.mesh, program_.mesh.CoordinateOf(rank)));
+      if (program_.values[value].spec.dtype != DType::kBool) continue;
+      for (double& term : blocks.back().values) term = std::clamp(term, 0.0, 1.0);
     }
     blocks_[value] = std::move(blocks);
   }
 
+  absl::Status RunRedistribute(const Instruction& instruction) {
+    TP_ASSIGN_OR_RETURN(const SimTensor global, Global(instruction.inputs[0]));
+    Distribute(instruction.outputs[0], global);
+    const RedistributeOp op = instruction.step->op;
+    collectives_ += op == RedistributeOp::kAllGather || op == RedistributeOp::kAllToAll ||
+                    op == RedistributeOp::kAllReduce || op == RedistributeOp::kReduceScatter ||
+                    op == RedistributeOp::kPermute;
+    return absl::OkStatus();
+  }
+
   absl::Status RunInstruction(const Instruction& instruction) {
-    const int output = instruction.outputs[0];
-    const DTensorSpec& spec = program_.values[output].spec;
-    TP_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(output));
-    if (instruction.function == "redistribute") {
-      TP_ASSIGN_OR_RETURN(const SimTensor global, Global(instruction.inputs[0]));
-      Distribute(output, global);
-      const RedistributeOp op = instruction.step->op;
-      collectives_ += op == RedistributeOp::kAllGather || op == RedistributeOp::kAllToAll ||
-                      op == RedistributeOp::kAllReduce || op == RedistributeOp::kReduceScatter ||
-                      op == RedistributeOp::kPermute;
-      return absl::OkStatus();
-    }
-    Blocks blocks;
+    if (instruction.function == "redistribute") return RunRedistribute(instruction);
+    std::vector<Blocks> blocks(instruction.outputs.size());
     for (int rank = 0; rank < program_.mesh.rank_count(); ++rank) {
       const Coordinate coordinate = program_.mesh.CoordinateOf(rank);
-      KernelCall call{instruction.function,
-                      {},
-                      &instruction.attributes,
-                      LocalShape(shape, spec.placements, program_.mesh, coordinate),
-                      {}};
+      KernelCall call;
+      call.function = instruction.function;
+      call.attributes = &instruction.attributes;
+      for (int output : instruction.outputs) {
+        TP_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(output));
+        call.output_shapes.push_back(
+            LocalShape(shape, program_.values[output].spec.placements, program_.mesh, coordinate));
+      }
+      call.dtype = program_.values[instruction.outputs[0]].spec.dtype;
       for (int input : instruction.inputs) call.inputs.push_back(input < 0 ? nullptr : &blocks_[input][rank]);
       if (instruction.function == "add_once") {
         bool first = true;
@@ -112,19 +156,38 @@ class Simulation {
           first = first && coordinate[axis] == 0;
         }
         if (!first) {
-          blocks.push_back(*call.inputs[0]);
+          blocks[0].push_back(*call.inputs[0]);
           continue;
         }
         call.function = "add";
       }
-      if (instruction.function == "embedding") {
-        const DTensorSpec& weight = program_.values[instruction.inputs[1]].spec;
-        call.owned_rows = IndicesOf(weight.shape[0].constant(), 0, weight.placements, program_.mesh, coordinate);
-      }
-      TP_ASSIGN_OR_RETURN(SimTensor block, RunKernel(call));
-      blocks.push_back(std::move(block));
+      TP_RETURN_IF_ERROR(SetWhole(instruction, coordinate, &call));
+      TP_ASSIGN_OR_RETURN(std::vector<SimTensor> made, RunKernel(call));
+      for (size_t i = 0; i < made.size(); ++i) blocks[i].push_back(std::move(made[i]));
     }
-    blocks_[output] = std::move(blocks);
+    for (size_t i = 0; i < blocks.size(); ++i) blocks_[instruction.outputs[i]] = std::move(blocks[i]);
+    return absl::OkStatus();
+  }
+
+  // What a kernel needs to know of the whole tensor.
+  absl::Status SetWhole(const Instruction& instruction, absl::Span<const int> coordinate, KernelCall* call) const {
+    auto set_owned = [&](int value, int64_t dim) -> absl::Status {
+      TP_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(value));
+      if (dim < 0) dim += static_cast<int64_t>(shape.size());
+      call->total = shape[dim];
+      call->owned = IndicesOf(shape[dim], static_cast<int>(dim), program_.values[value].spec.placements, program_.mesh,
+                              coordinate);
+      return absl::OkStatus();
+    };
+    if (instruction.function == "embedding") return set_owned(instruction.inputs[1], 0);
+    if (instruction.function == "pick") {
+      return set_owned(instruction.inputs[0], std::get<int64_t>(instruction.attributes.at("dim")));
+    }
+    if (instruction.function == "mean") {
+      TP_ASSIGN_OR_RETURN(const Shape from, ShapeOf(instruction.inputs[0]));
+      TP_ASSIGN_OR_RETURN(const Shape to, ShapeOf(instruction.outputs[0]));
+      call->reduced_count = ElementCount(to) == 0 ? 0 : ElementCount(from) / ElementCount(to);
+    }
     return absl::OkStatus();
   }
 
@@ -140,33 +203,62 @@ SimTensor LocalBlock(const SimTensor& global, const Placements& placements, cons
                      absl::Span<const int> coordinate) {
   SimTensor block{LocalShape(global.shape, placements, mesh, coordinate), {}};
   block.values.resize(static_cast<size_t>(ElementCount(block.shape)));
-  bool zero = false;
-  for (size_t axis = 0; axis < placements.size(); ++axis) {
-    zero |= placements[axis].IsPartial() && placements[axis].op == ReduceOp::kSum && coordinate[axis] != 0;
-  }
-  ForEachElement(global.shape, placements, mesh, coordinate,
-                 [&](int64_t local, int64_t index) { block.values[local] = zero ? 0.0 : global.values[index]; });
+  ForEachElement(global.shape, placements, mesh, coordinate, [&](int64_t local, int64_t index) {
+    double value = global.values[index];
+    for (size_t axis = 0; axis < placements.size(); ++axis) {
+      if (!placements[axis].IsPartial()) continue;
+      value = Term(value, placements[axis].op, mesh.axis_size(static_cast<int>(axis)), coordinate[axis],
+                   index + 3 * static_cast<int64_t>(axis));
+    }
+    block.values[local] = value;
+  });
   return block;
 }
 
-SimTensor GlobalValue(const Shape& shape, const Placements& placements, const Mesh& mesh,
-                      const std::vector<SimTensor>& blocks) {
-  SimTensor global{shape, std::vector<double>(static_cast<size_t>(ElementCount(shape)), 0.0)};
-  std::vector<double> copies(global.values.size(), 0.0);
-  // Each element is the sum over the terms of P(sum) and the mean over copies, so that a wrong copy shows.
-  double replicas = 1;
+absl::StatusOr<SimTensor> GlobalValue(const Shape& shape, const Placements& placements, const Mesh& mesh,
+                                      const std::vector<SimTensor>& blocks) {
+  // Each copy of the tensor is made of the terms of the ranks that share its coordinates on the axes with copies.
+  std::map<Coordinate, SimTensor> copies;
+  double terms = 1;
   for (size_t axis = 0; axis < placements.size(); ++axis) {
-    if (placements[axis].IsReplicate()) replicas *= mesh.axis_size(static_cast<int>(axis));
-    if (placements[axis].kind == PlacementKind::kGroupShard) {
-      replicas *= mesh.axis_size(static_cast<int>(axis)) / placements[axis].groups;
+    if (placements[axis].IsPartial() && placements[axis].op == ReduceOp::kAvg) {
+      terms *= mesh.axis_size(static_cast<int>(axis));
     }
   }
+  const auto partial =
+      std::find_if(placements.begin(), placements.end(), [](const Placement& p) { return p.IsPartial(); });
+  const ReduceOp op = partial == placements.end() ? ReduceOp::kSum : partial->op;
+  std::map<Coordinate, std::vector<bool>> started;
   for (int rank = 0; rank < mesh.rank_count(); ++rank) {
+    Coordinate copy = mesh.CoordinateOf(rank);
+    for (size_t axis = 0; axis < placements.size(); ++axis) {
+      if (placements[axis].IsReplicate()) continue;
+      const int neighbours = placements[axis].kind == PlacementKind::kGroupShard
+                                 ? mesh.axis_size(static_cast<int>(axis)) / placements[axis].groups
+                                 : 1;
+      copy[axis] %= neighbours;
+    }
+    SimTensor& tensor = copies.try_emplace(copy, SimTensor{shape, {}}).first->second;
+    tensor.values.resize(static_cast<size_t>(ElementCount(shape)), 0.0);
+    std::vector<bool>& has = started[copy];
+    has.resize(tensor.values.size(), false);
     ForEachElement(shape, placements, mesh, mesh.CoordinateOf(rank), [&](int64_t local, int64_t index) {
-      global.values[index] += blocks[rank].values[local] / replicas;
+      const double term = blocks[rank].values[local];
+      tensor.values[index] = has[index] ? Combine(tensor.values[index], term, op) : term;
+      has[index] = true;
     });
   }
-  return global;
+  SimTensor& first = copies.begin()->second;
+  for (const auto& [at, copy] : copies) {
+    for (size_t i = 0; i < copy.values.size(); ++i) {
+      if (!started[at][i]) return absl::InternalError("a copy lacks an element");
+      const double a = copy.values[i], b = first.values[i];
+      const bool near = a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= 1e-12 * std::fabs(b);
+      if (!near) return absl::InternalError(absl::StrCat("copies differ at element ", i, ": ", a, " and ", b));
+    }
+  }
+  for (double& value : first.values) value /= terms;
+  return first;
 }
 
 absl::StatusOr<SimulationResult> Simulate(const ForwardProgram& program, const std::map<std::string, SimTensor>& states,

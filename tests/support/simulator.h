@@ -35,11 +35,11 @@ absl::StatusOr<SimulationResult> Simulate(const ForwardProgram& program, const s
 // First values of all states of a compiled model, global.
 std::map<std::string, SimTensor> InitialStates(const CompiledModel& model, uint64_t seed);
 
-// The local block of a global tensor; under P(sum) coordinate 0 holds the value and the others zeros.
+// The local block of a global tensor; under P the ranks hold terms that differ.
 SimTensor LocalBlock(const SimTensor& global, const Placements& placements, const Mesh& mesh,
                      absl::Span<const int> coordinate);
-// The global tensor of all ranks' blocks.
-SimTensor GlobalValue(const Shape& shape, const Placements& placements, const Mesh& mesh,
-                      const std::vector<SimTensor>& blocks);
+// The global tensor of all ranks' blocks, terms reduced. INTERNAL where copies differ, or an element is nowhere.
+absl::StatusOr<SimTensor> GlobalValue(const Shape& shape, const Placements& placements, const Mesh& mesh,
+                                      const std::vector<SimTensor>& blocks);
 
 }  // namespace tp::testing

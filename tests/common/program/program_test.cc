@@ -98,7 +98,7 @@ TEST_F(ValidateProgramTest, Attributes) {
   ExpectWrong("is a number");
 }
 TEST_F(ValidateProgramTest, Caches) {
-  Find("attention")->attributes["cache"] = int64_t{9};
+  Find("attention")->attributes["cache_index"] = int64_t{9};
   ExpectWrong("names no cache");
 }
 TEST_F(ValidateProgramTest, Steps) {
