@@ -7,7 +7,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +17,7 @@
 #include "client/tp_client/tensors.h"
 #include "common/layout/placement.h"
 #include "common/mesh/mesh.h"
+#include "common/model/model.h"
 #include "common/program/memory.h"
 #include "common/tensor/dim.h"
 #include "common/tensor/host_tensor.h"
@@ -84,18 +87,68 @@ struct SubmitOptions {
   std::string name = {};            // in place of the submission's, where not empty
   std::vector<MeshAxis> mesh = {};  // in place of the plan's, where not empty
   bool dry_run = false;
+  bool replace = false;  // the READY model of its name, which serves until then
+};
+// What a model that replaced another has of it.
+struct TakenOver {
+  int states = 0;          // whose values were taken over
+  int64_t bytes = 0;       // of their blocks on all ranks
+  int64_t wire_bytes = 0;  // that moved between workers for them
+  int64_t bytes_read = 0;  // of files, for the others
 };
 struct SubmitResult {
   ModelSummary model;
   std::vector<std::string> warnings;
+  std::optional<TakenOver> taken_over = {};  // of one that replaced a model
+};
+struct ParallelizeOptions {
+  bool own_plan = true;  // the plan of the created submission; else `plan`
+  ParallelPlan plan = {};
+  std::vector<MeshAxis> mesh = {};  // in place of the plan's, where not empty
 };
 struct NamedTensor {
   std::string name;
   HostTensor tensor;
 };
+struct RunOptions {
+  bool module_outputs = false;  // outputs of every module too, after the model's (ForwardHeader.module_outputs)
+};
+// An input of a forward, in one of three forms: a full tensor, blocks of ranks, or a named tensor.
+struct InputShard {
+  int rank = 0;
+  HostTensor tensor = {};  // its block
+};
+struct ForwardInput {
+  std::string name;
+  HostTensor full = {};                    // where neither of the others is given
+  std::vector<InputShard> shards = {};     // of one dtype, one for each rank that holds any element
+  NamedPlacements placements = {};         // of the shards; an axis that is not named is R
+  std::optional<Shape> global_shape = {};  // of the shards; absent: inferred, which needs equal ones
+  std::string ref = {};                    // name of a tensor on a mesh of the model's axes and workers
+};
+struct ForwardRequest {
+  std::string model;
+  std::vector<ForwardInput> inputs = {};
+  bool output_shards = false;   // the answer is each rank's block of every output, in place of the global tensors
+  bool module_outputs = false;  // outputs of every module too, after the model's (ForwardHeader.module_outputs)
+};
+struct OutputShard {
+  int rank = 0;
+  Shape offset = {};  // global, of its first element
+  HostTensor tensor = {};
+};
+struct OutputShards {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape = {};  // global
+  Placements placements = {};
+  std::vector<OutputShard> shards = {};  // by rank, copies and empty ones included
+};
 struct ForwardResult {
   std::vector<NamedTensor> outputs;           // full global tensors
-  std::vector<CollectiveRecord> collectives;  // as counted in the run
+  std::vector<OutputShards> output_shards;    // in place of them, where asked for
+  Mesh mesh;                                  // of the model
+  std::vector<CollectiveRecord> collectives;  // as counted in the run; "(input x)": for an input that was redistributed
   int64_t wire_bytes = 0, duration_us = 0;
 };
 struct GenerateOptions {
@@ -121,13 +174,24 @@ class Client : public TensorClient {
  public:
   // `submission`: serialized tp.v1.Submission.
   virtual absl::StatusOr<SubmitResult> Submit(const std::string& submission, const SubmitOptions& options) = 0;
+  // The steps of a submit, one by one. `name` replaces the submission's where it is not empty.
+  virtual absl::StatusOr<ModelSummary> CreateModel(const std::string& submission, const std::string& name) = 0;
+  virtual absl::StatusOr<ModelSummary> InitStates(const std::string& name, bool buffers_on_cpu) = 0;
+  virtual absl::StatusOr<SubmitResult> Parallelize(const std::string& name, const ParallelizeOptions& options) = 0;
   virtual absl::StatusOr<std::vector<ModelSummary>> ListModels() = 0;
   virtual absl::StatusOr<ModelDescription> GetModel(const std::string& name, bool include_submission) = 0;
   virtual absl::Status DeleteModel(const std::string& name) = 0;
   // Calls `on_change` with every state until it returns false or the model is gone.
   virtual absl::Status WatchModel(const std::string& name,
                                   const std::function<bool(const ModelSummary&)>& on_change) = 0;
-  virtual absl::StatusOr<ForwardResult> Forward(const std::string& model, const std::vector<NamedTensor>& inputs) = 0;
+  virtual absl::StatusOr<ForwardResult> Forward(const ForwardRequest& request) = 0;
+  // Full tensors in and out.
+  absl::StatusOr<ForwardResult> Forward(const std::string& model, std::vector<NamedTensor> inputs,
+                                        const RunOptions& options = {}) {
+    ForwardRequest request{.model = model, .module_outputs = options.module_outputs};
+    for (NamedTensor& input : inputs) request.inputs.push_back({std::move(input.name), std::move(input.tensor)});
+    return Forward(request);
+  }
   // Calls `on_chunk` with tokens as they come; stops the generation where it returns false (CANCELLED).
   virtual absl::Status Generate(const GenerateOptions& options,
                                 const std::function<bool(const GenerateChunk&)>& on_chunk) = 0;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,9 @@ struct ExplainOptions {
   std::string file;
   std::string mesh;
   std::vector<std::string> shapes;  // "ids=1x16"
-  std::string against, plan;
+  std::string against;  // another submission; "" = none
+  std::string plan;     // "auto"; "" = the file's
+  bool sequence_parallel = false;
   int64_t memory_limit = 0;
 };
 absl::Status Explain(const GlobalOptions& globals, const ExplainOptions& options);
@@ -65,13 +68,28 @@ struct SubmitFileOptions {
   bool dry_run = false, replace = false;
 };
 absl::Status SubmitFile(const GlobalOptions& globals, const SubmitFileOptions& options);
+// The steps of a submit, one by one.
+struct ModelCreateOptions {
+  std::string file, name;
+};
+absl::Status ModelCreate(const GlobalOptions& globals, const ModelCreateOptions& options);
+struct ModelInitOptions {
+  std::string name, buffer_device = "device";
+};
+absl::Status ModelInit(const GlobalOptions& globals, const ModelInitOptions& options);
+struct ModelParallelizeOptions {
+  std::string name, file, mesh;  // file: "" = the plan that the model was created with
+};
+absl::Status ModelParallelize(const GlobalOptions& globals, const ModelParallelizeOptions& options);
 absl::Status ListModels(const GlobalOptions& globals);
 absl::Status Describe(const GlobalOptions& globals, const std::string& model);
 absl::Status Delete(const GlobalOptions& globals, const std::string& model);
 
 struct ForwardOptions {
   std::string model;
-  std::vector<std::string> inputs;  // "NAME=FILE", "NAME=1,2,3", "NAME=@TENSOR"
+  std::vector<std::string> inputs;            // "NAME=FILE", "NAME=1,2,3", "NAME=@TENSOR"
+  std::vector<std::string> input_shards;      // "NAME:RANK=FILE"
+  std::vector<std::string> input_placements;  // "NAME:tp=S(1)"
   std::string output, output_form = "full";
 };
 absl::Status Forward(const GlobalOptions& globals, const ForwardOptions& options);
@@ -86,7 +104,7 @@ absl::Status Generate(const GlobalOptions& globals, const GenerateCommandOptions
 struct VerifyOptions {
   std::string model;
   std::vector<std::string> inputs;
-  double tolerance = 1e-4;
+  std::optional<double> tolerance;  // absent: DefaultTolerance of verify_compare.h
 };
 absl::Status Verify(const GlobalOptions& globals, const VerifyOptions& options);
 

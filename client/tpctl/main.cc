@@ -15,7 +15,7 @@ using namespace tp::client;  // NOLINT: the commands
 
 // Commands that later versions bring. They answer UNIMPLEMENTED and are not in --help.
 bool IsUnbuilt(const std::string& name) {
-  for (const char* unbuilt : {"model", "profile", "embed", "export", "events", "diagnose", "completion"})
+  for (const char* unbuilt : {"profile", "embed", "export", "events", "diagnose", "completion"})
     if (name == unbuilt) return true;
   return false;
 }
@@ -63,6 +63,29 @@ void AddMeshCommands(CLI::App* app, const GlobalOptions& globals, const AddComma
   command(mesh, "delete", "Ends a mesh that has no tensors", [&globals] { return MeshDelete(globals, name); })
       ->add_option("NAME", name, "Name")
       ->required();
+}
+
+void AddModelCommands(CLI::App* app, const GlobalOptions& globals, const AddCommand& command) {
+  CLI::App* model = app->add_subcommand("model", "A submit step by step: create, then init and parallelize");
+  model->require_subcommand(1);
+  model->fallthrough();
+  static ModelCreateOptions create;
+  CLI::App* sub = command(model, "create", "Keeps a definition and the sources of its weights",
+                          [&globals] { return ModelCreate(globals, create); });
+  sub->add_option("FILE", create.file, "Submission: .pb, .textproto or .json")->required();
+  sub->add_option("--name", create.name, "Name in place of the file's");
+  static ModelInitOptions init;
+  sub = command(model, "init", "Gives the states their first values; loads the model where it is parallelized",
+                [&globals] { return ModelInit(globals, init); });
+  sub->add_option("MODEL", init.name, "Name")->required();
+  sub->add_option("--buffer-device", init.buffer_device, "Where buffers are made: cpu or device (default device)")
+      ->check(CLI::IsMember({"cpu", "device"}));
+  static ModelParallelizeOptions parallelize;
+  sub = command(model, "parallelize", "Places the model by a plan, once; loads it where it is initialised",
+                [&globals] { return ModelParallelize(globals, parallelize); });
+  sub->add_option("MODEL", parallelize.name, "Name")->required();
+  sub->add_option("FILE", parallelize.file, "File with the plan; the plan of `create` where left out");
+  sub->add_option("--mesh", parallelize.mesh, "Axes in place of the plan's, as tp=4");
 }
 
 // Returns a check of what CLI11 can't: "" or what is wrong.
@@ -198,23 +221,28 @@ int main(int argc, char** argv) {
                 [&] { return Import(globals, import); });
   sub->add_option("DIR", import.dir, "Folder with config.json and safetensors")->required();
   sub->add_option("--tp", import.tp, "Tensor-parallel degree of the plan (default 1)")->check(CLI::Range(1, 1 << 20));
-  sub->add_option("--plan", import.plan, "standard")->check(CLI::IsMember({"standard", "auto"}));
+  sub->add_option("--plan", import.plan, "standard (default), or auto: the one of least cost that is found")
+      ->check(CLI::IsMember({"standard", "auto"}));
   sub->add_flag("--sequence-parallel", import.sequence_parallel, "Cut the sequence between the plan's weights");
-  sub->add_option("--memory-limit", import.memory_limit)->group("");
+  sub->add_option("--memory-limit", import.memory_limit, "Bytes that the busiest rank may need")
+      ->check(CLI::NonNegativeNumber);
   sub->add_option("--compute-dtype", import.compute_dtype, "F32 or BF16")->check(CLI::IsMember({"F32", "BF16"}));
   sub->add_option("--out", import.out,
                   "File to write: .pb, .textproto or .json; standard output (textproto) without it");
 
   ExplainOptions explain;
-  sub = command(&app, "explain", "Shows modules, placements, collectives and memory of a submission (offline)",
+  sub = command(&app, "explain", "Shows modules, placements, collectives, cost and memory of a submission (offline)",
                 [&] { return Explain(globals, explain); });
   sub->add_option("FILE", explain.file, "Submission")->required();
   sub->add_option("--mesh", explain.mesh, "Axes in place of the file's, as tp=4");
   sub->add_option("--shape", explain.shapes,
                   "Shape of an input, as ids=1x16; free sizes are 1 (the first) and 16 where left out");
-  sub->add_option("--against", explain.against)->group("");
-  sub->add_option("--plan", explain.plan)->group("");
-  sub->add_option("--memory-limit", explain.memory_limit)->group("");
+  sub->add_option("--against", explain.against, "Another submission: shows what differs");
+  sub->add_option("--plan", explain.plan, "auto: in place of the file's plan the one of least cost that is found")
+      ->check(CLI::IsMember({"auto"}));
+  sub->add_flag("--sequence-parallel", explain.sequence_parallel, "With --plan auto: cut the sequence between weights");
+  sub->add_option("--memory-limit", explain.memory_limit, "Bytes that the busiest rank may need")
+      ->check(CLI::NonNegativeNumber);
 
   SubmitFileOptions submit;
   sub = command(&app, "submit", "Loads a model; returns when it is READY or has failed",
@@ -223,7 +251,9 @@ int main(int argc, char** argv) {
   sub->add_option("--name", submit.name, "Name in place of the file's");
   sub->add_option("--mesh", submit.mesh, "Axes in place of the file's, as tp=4");
   sub->add_flag("--dry-run", submit.dry_run, "Validates and compiles only");
-  sub->add_flag("--replace", submit.replace)->group("");
+  sub->add_flag("--replace", submit.replace,
+                "Takes the place of the READY model of this name, which serves until then; the same weights are moved "
+                "from rank to rank, not read again");
 
   std::string model;
   command(&app, "models", "Lists models", [&] { return ListModels(globals); });
@@ -238,11 +268,19 @@ int main(int argc, char** argv) {
   ForwardOptions forward;
   sub = command(&app, "forward", "Runs a model once", [&] { return Forward(globals, forward); });
   sub->add_option("MODEL", forward.model, "Name")->required();
-  sub->add_option("--input", forward.inputs, "NAME=FILE (.npy, .safetensors: whole batches) or NAME=1,2,3 (one row)")
-      ->required();
+  sub->add_option(
+      "--input", forward.inputs,
+      "NAME=FILE (.npy, .safetensors: whole batches), NAME=1,2,3 (one row), or NAME=@TENSOR: a named tensor "
+      "on a mesh of the model's axes and workers");
+  sub->add_option("--input-shard", forward.input_shards, "NAME:RANK=FILE ...: an input as the block of each rank");
+  sub->add_option("--input-placements", forward.input_placements,
+                  "NAME:tp=S(1): placements of these blocks, P included; an axis that is not named is R");
   sub->add_option("--output", forward.output,
-                  "File for the values: .safetensors, or .npy for a single output (JSON holds none)");
-  sub->add_option("--output-form", forward.output_form, "full")->check(CLI::IsMember({"full", "shards"}));
+                  "File for the values: .safetensors, or .npy for a single output (JSON holds none); of shards a "
+                  ".safetensors file with OUTPUT.rank0, OUTPUT.rank1, ...");
+  sub->add_option("--output-form", forward.output_form,
+                  "full (default): global tensors; shards: each rank's block with offset and placements")
+      ->check(CLI::IsMember({"full", "shards"}));
 
   GenerateCommandOptions generate;
   sub = command(&app, "generate", "Generates text (or token ids) after a prompt",
@@ -260,13 +298,14 @@ int main(int argc, char** argv) {
   sub->add_option("--seed", generate.generate.seed, "Equal seeds give equal tokens")->check(CLI::NonNegativeNumber);
 
   VerifyOptions verify;
-  sub = command(&app, "verify", "Compares a model with the same weights on one rank",
+  sub = command(&app, "verify", "Compares a model with the same weights on one rank, module by module",
                 [&] { return Verify(globals, verify); });
   sub->add_option("MODEL", verify.model, "Name")->required();
   sub->add_option("--input", verify.inputs, "As of forward; seeded values where left out");
-  sub->add_option("--tolerance", verify.tolerance, "Largest difference allowed (default 1e-4)")
+  sub->add_option("--tolerance", verify.tolerance, "Largest difference allowed, relative for values above 1 (default 1e-4; BF16: 2e-2, relative down to 0.01)")
       ->check(CLI::NonNegativeNumber);
 
+  AddModelCommands(&app, globals, command);
   AddMeshCommands(&app, globals, command);
   const std::function<std::string()> check_tensor = AddTensorCommands(&app, globals, command);
 
@@ -294,6 +333,8 @@ int main(int argc, char** argv) {
   generate.has_prompt = text->count() > 0;
   generate.has_prompt_ids = ids->count() > 0;
   std::string wrong = check_tensor();
+  if (app.got_subcommand("forward") && forward.inputs.empty() && forward.input_shards.empty())
+    wrong = "forward: one of --input and --input-shard is required";
   if (app.got_subcommand("generate") && !generate.has_prompt && !generate.has_prompt_ids)
     wrong = "generate: one of --prompt and --prompt-ids is required";
   if (wrong.empty()) return Finish(run());

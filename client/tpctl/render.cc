@@ -32,12 +32,10 @@ Json SummaryJson(const ModelSummary& model) {
           {"total_bytes", model.total_bytes}};
 }
 
-Json CollectivesJson(const std::vector<CollectiveRecord>& collectives, bool reasons) {
+Json CollectivesJson(const std::vector<CollectiveRecord>& collectives) {
   Json list = Json::array();
   for (const CollectiveRecord& record : collectives) {
-    Json entry = {{"module", record.module}, {"op", record.op}, {"axis", record.axis}, {"bytes", record.bytes}};
-    if (reasons) entry["reason"] = record.reason;
-    list.push_back(std::move(entry));
+    list.push_back({{"module", record.module}, {"op", record.op}, {"axis", record.axis}, {"bytes", record.bytes}});
   }
   return list;
 }
@@ -61,30 +59,7 @@ std::string ModulesTable(const std::vector<ModuleDescription>& modules) {
   return Table(rows);
 }
 
-std::string CollectivesTable(const std::vector<CollectiveRecord>& collectives) {
-  if (collectives.empty()) return "no collectives\n";
-  std::vector<std::vector<std::string>> rows = {{"COLLECTIVE", "AXIS", "BYTES RECEIVED", "MODULE", "REASON"}};
-  int64_t total = 0;
-  for (const CollectiveRecord& record : collectives) {
-    total += record.bytes;
-    rows.push_back({record.op, record.axis, absl::StrCat(record.bytes), record.module, record.reason});
-  }
-  return absl::StrCat(Table(rows), collectives.size(), " collectives, ", BytesText(total),
-                      " received by the busiest rank\n");
-}
-
 // The first values of a tensor, for people.
-std::string ValuesText(const HostTensor& tensor) {
-  constexpr int64_t kShown = 8;
-  const HostTensor wide = ConvertTo(tensor, IsFloating(tensor.dtype) ? DType::kF64 : DType::kI64);
-  const int64_t count = ElementCount(tensor.shape);
-  std::vector<std::string> parts;
-  for (int64_t i = 0; i < std::min(count, kShown); ++i)
-    parts.push_back(IsFloating(tensor.dtype) ? absl::StrFormat("%.6g", wide.data<double>()[i])
-                                             : absl::StrCat(wide.data<int64_t>()[i]));
-  return absl::StrCat("[", absl::StrJoin(parts, ", "), count > kShown ? ", ..." : "", "]");
-}
-
 std::string Name(std::string_view dtype) { return std::string(dtype); }
 
 Json ToJson(const JsonNode& node) {
@@ -154,7 +129,17 @@ std::string ModelsText(const std::vector<ModelSummary>& models, bool json) {
 }
 
 std::string SubmitText(const SubmitResult& result, bool dry_run, bool json) {
-  if (json) return Dump({{"model", SummaryJson(result.model)}, {"warnings", result.warnings}, {"dry_run", dry_run}});
+  const std::optional<TakenOver>& taken = result.taken_over;
+  if (json) {
+    Json answer = {{"model", SummaryJson(result.model)}, {"warnings", result.warnings}, {"dry_run", dry_run}};
+    if (taken.has_value()) {
+      answer["taken_over"] = {{"states", taken->states},
+                              {"bytes", taken->bytes},
+                              {"wire_bytes", taken->wire_bytes},
+                              {"bytes_read", taken->bytes_read}};
+    }
+    return Dump(answer);
+  }
   std::string text;
   for (const std::string& warning : result.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
   if (dry_run)
@@ -162,7 +147,21 @@ std::string SubmitText(const SubmitResult& result, bool dry_run, bool json) {
   else
     absl::StrAppend(&text, result.model.name, " is ", result.model.state, " on ", result.model.mesh.ToString(), ", ",
                     BytesText(result.model.parameter_bytes), " of parameters over its ranks\n");
+  if (taken.has_value()) {
+    absl::StrAppend(&text, "took over ", taken->states, taken->states == 1 ? " state, " : " states, ",
+                    BytesText(taken->bytes), ", of which ", BytesText(taken->wire_bytes),
+                    " moved between workers; read ", taken->bytes_read, " bytes of files\n");
+  }
   return text;
+}
+
+std::string StepText(const ModelSummary& model, const std::vector<std::string>& warnings, bool json) {
+  if (json) return Dump({{"model", SummaryJson(model)}, {"warnings", warnings}});
+  std::string text;
+  for (const std::string& warning : warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
+  absl::StrAppend(&text, model.name, " is ", model.state);
+  if (model.mesh.rank_count() > 0 && model.mesh.axis_count() > 0) absl::StrAppend(&text, " on ", model.mesh.ToString());
+  return absl::StrCat(text, "\n");
 }
 
 std::string DescribeText(const ModelDescription& model, bool json) {
@@ -219,6 +218,17 @@ std::string DescribeText(const ModelDescription& model, bool json) {
   return text + Table(rows);
 }
 
+std::string ValuesText(const HostTensor& tensor) {
+  constexpr int64_t kShown = 8;
+  const HostTensor wide = ConvertTo(tensor, IsFloating(tensor.dtype) ? DType::kF64 : DType::kI64);
+  const int64_t count = ElementCount(tensor.shape);
+  std::vector<std::string> parts;
+  for (int64_t i = 0; i < std::min(count, kShown); ++i)
+    parts.push_back(IsFloating(tensor.dtype) ? absl::StrFormat("%.6g", wide.data<double>()[i])
+                                             : absl::StrCat(wide.data<int64_t>()[i]));
+  return absl::StrCat("[", absl::StrJoin(parts, ", "), count > kShown ? ", ..." : "", "]");
+}
+
 std::string ForwardText(const ForwardResult& result, bool json) {
   if (json) {
     Json outputs = Json::array();
@@ -226,7 +236,7 @@ std::string ForwardText(const ForwardResult& result, bool json) {
       outputs.push_back(
           {{"name", output.name}, {"shape", output.tensor.shape}, {"dtype", Name(DTypeName(output.tensor.dtype))}});
     return Dump({{"outputs", outputs},
-                 {"collectives", CollectivesJson(result.collectives, false)},
+                 {"collectives", CollectivesJson(result.collectives)},
                  {"wire_bytes", result.wire_bytes},
                  {"duration_us", result.duration_us}});
   }
@@ -299,80 +309,8 @@ std::string StatusText(const StatusInfo& status, const std::string& server, bool
       status.workers, status.models_ready, status.models, status.meshes, status.tensors, status.requests);
 }
 
-std::string ExplainText(const Explanation& explanation, bool json) {
-  const CompiledModel& compiled = *explanation.compiled;
-  std::vector<ModuleDescription> modules;
-  for (const PlacedModule& module : compiled.modules)
-    modules.push_back({module.path, module.type_name, module.style, module.inputs, module.outputs});
-  int64_t bytes = 0;
-  for (const CollectiveRecord& record : explanation.collectives) bytes += record.bytes;
-  if (json) {
-    Json ranks = Json::array();
-    for (const RankMemory& memory : explanation.memory)
-      ranks.push_back({{"rank", memory.rank},
-                       {"parameter_bytes", memory.parameter_bytes},
-                       {"buffer_bytes", memory.buffer_bytes},
-                       {"activation_bytes", memory.activation_bytes},
-                       {"cache_bytes", memory.cache_bytes}});
-    Json list = ModulesJson(modules);
-    for (Json& module : list) {
-      Json parameters = Json::array();
-      for (const PlacedState& placed : compiled.states)
-        if (placed.state.module_path == module["path"].get<std::string>())
-          parameters.push_back({{"name", placed.state.name},
-                                {"shape", placed.state.shape},
-                                {"dtype", Name(DTypeName(placed.state.dtype))},
-                                {"placements", PlacementsText(compiled.mesh, placed.placements)}});
-      module["parameters"] = parameters;
-    }
-    Json bindings = Json::object();
-    for (const auto& [symbol, value] : explanation.bindings) bindings[symbol] = value;
-    return Dump({{"name", explanation.name},
-                 {"mesh", MeshJson(compiled.mesh)},
-                 {"sizes", bindings},
-                 {"fingerprint", compiled.fingerprint},
-                 {"ranks", ranks},
-                 {"modules", list},
-                 {"collectives", CollectivesJson(explanation.collectives, true)},
-                 {"warnings", compiled.warnings},
-                 {"totals", {{"collectives", explanation.collectives.size()}, {"bytes", bytes}}}});
-  }
-  std::vector<std::string> sizes;
-  for (const auto& [symbol, value] : explanation.bindings) sizes.push_back(absl::StrCat(symbol, "=", value));
-  std::string text =
-      absl::StrCat(explanation.name, " on ", compiled.mesh.rank_count() == 1 ? "one rank" : compiled.mesh.ToString(),
-                   sizes.empty() ? "" : absl::StrCat(" with ", absl::StrJoin(sizes, ", ")), "\nfingerprint ",
-                   compiled.fingerprint, "\n\n", ModulesTable(modules), "\n");
-  std::vector<std::vector<std::string>> rows = {{"PARAMETER", "TYPE", "PLACEMENTS"}};
-  for (const PlacedState& placed : compiled.states)
-    rows.push_back({placed.state.path, absl::StrCat(Name(DTypeName(placed.state.dtype)), ShapeText(placed.state.shape)),
-                    PlacementsText(compiled.mesh, placed.placements)});
-  absl::StrAppend(&text, Table(rows), "\n", CollectivesTable(explanation.collectives), "\n");
-  rows = {{"RANK", "PARAMETERS", "BUFFERS", "ACTIVATIONS", "CACHE (ONE SEQUENCE)"}};
-  for (const RankMemory& memory : explanation.memory)
-    rows.push_back({absl::StrCat(memory.rank), BytesText(memory.parameter_bytes), BytesText(memory.buffer_bytes),
-                    BytesText(memory.activation_bytes), BytesText(memory.cache_bytes)});
-  absl::StrAppend(&text, Table(rows));
-  for (const std::string& warning : compiled.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
-  return text;
-}
-
 std::string GenerateJson(const GenerateSummary& summary) {
   return Dump({{"text", summary.text}, {"token_ids", summary.token_ids}, {"finish_reason", summary.finish_reason}});
-}
-
-std::string VerifyText(const VerifySummary& summary, bool json) {
-  if (json) {
-    Json rows = Json::array();
-    for (const VerifyRow& row : summary.rows)
-      rows.push_back({{"name", row.output}, {"max_difference", row.max_difference}});
-    return Dump(
-        {{"model", summary.model}, {"outputs", rows}, {"tolerance", summary.tolerance}, {"equal", summary.equal}});
-  }
-  std::vector<std::vector<std::string>> rows = {{"OUTPUT", "LARGEST DIFFERENCE"}};
-  for (const VerifyRow& row : summary.rows) rows.push_back({row.output, absl::StrFormat("%.3g", row.max_difference)});
-  return absl::StrCat(Table(rows), summary.model, summary.equal ? " equals" : " DIFFERS FROM", " one rank within ",
-                      absl::StrFormat("%g", summary.tolerance), "\n");
 }
 
 std::string VersionText(const std::string& version, bool json) {

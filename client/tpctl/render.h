@@ -11,39 +11,20 @@
 
 namespace tp::client {
 
-// What explain shows.
-struct Explanation {
-  std::string name;
-  const CompiledModel* compiled = nullptr;
-  Bindings bindings = {};
-  std::vector<CollectiveRecord> collectives = {};
-  std::vector<RankMemory> memory = {};
-};
 struct GenerateSummary {
   std::string text;
   std::vector<int64_t> token_ids;
   std::string finish_reason;
 };
-struct VerifyRow {
-  std::string output;
-  double max_difference = 0;
-};
-struct VerifySummary {
-  std::string model;
-  std::vector<VerifyRow> rows = {};
-  double tolerance = 0;
-  bool equal = false;
-};
 
 std::string ModelsText(const std::vector<ModelSummary>& models, bool json);
 std::string SubmitText(const SubmitResult& result, bool dry_run, bool json);
+std::string StepText(const ModelSummary& model, const std::vector<std::string>& warnings, bool json);
 std::string DescribeText(const ModelDescription& model, bool json);
 std::string ForwardText(const ForwardResult& result, bool json);
 std::string WorkersText(const std::vector<WorkerInfo>& workers, bool json);
 std::string StatusText(const StatusInfo& status, const std::string& server, bool json);
-std::string ExplainText(const Explanation& explanation, bool json);
 std::string GenerateJson(const GenerateSummary& summary);
-std::string VerifyText(const VerifySummary& summary, bool json);
 std::string VersionText(const std::string& version, bool json);
 // A JSON value to print; members keep their order.
 struct JsonNode {
@@ -55,6 +36,8 @@ struct JsonNode {
 std::string JsonText(const JsonNode& node);
 // Columns padded to their widest cell; the first row is the header.
 std::string Table(const std::vector<std::vector<std::string>>& rows);
+// The first values: "[1, 2, 3, ...]".
+std::string ValuesText(const HostTensor& tensor);
 // "1.5 MiB".
 std::string BytesText(int64_t bytes);
 

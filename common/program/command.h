@@ -34,6 +34,9 @@ struct LoadState {
   WeightSource source;
   bool buffer = false;
   bool packed = false;  // the weight of a linear
+  // Not 0: of a StageLoad, its values are those of this tensor on the worker, which leaves the table, and not the
+  // source's; of a ShareStates, what they become.
+  uint64_t tensor_id = 0;
 };
 struct StageLoad {
   std::string model;
@@ -132,13 +135,18 @@ struct CloseMesh {};
 struct RunInput {
   std::string name;
   Shape global_shape;
-  std::string data;       // this rank's block, where stage_id is 0
-  uint64_t stage_id = 0;  // a finished StageReceive
+  std::string data;        // this rank's block, where both ids are 0
+  uint64_t stage_id = 0;   // a finished StageReceive
+  uint64_t tensor_id = 0;  // a tensor in the program's layout, on a mesh of the same ranks
 };
 struct Run {
   std::string model;
   std::vector<RunInput> inputs;
   uint64_t transfer_id = 0;
+  bool local_blocks = false;  // every rank answers its whole block, not only what it owns
+  // Runs in place of the model's forward program, on its states; nullptr = that. It has memory of its own, which is
+  // freed at the end.
+  std::shared_ptr<const ForwardProgram> program = nullptr;
 };
 struct Sampling {
   double temperature = 0;  // 0 = greedy
@@ -159,7 +167,8 @@ struct PrefillPiece {
 };
 struct Decode {
   std::string model;
-  int steps = 1;  // 1 to 8
+  int steps = 1;           // 1 to 8
+  std::vector<int> ranks;  // of the mesh, that take part: one replica of the model; empty = all
   std::vector<JoinSequence> joins;
   std::vector<PrefillPiece> pieces;
   std::vector<uint64_t> leaves;
@@ -185,6 +194,13 @@ struct Transfer {
   std::vector<int> source_ranks, target_ranks;  // rank in the union of each rank of the mesh
   uint64_t target_mesh_id = 0;
 };
+// Enters states of a model in the worker's tensors, each with its tensor_id: plain ones share their memory, packed ones
+// are unpacked into new memory. All or none.
+struct ShareStates {
+  std::string model;
+  Mesh mesh;  // the model's
+  std::vector<LoadState> states;
+};
 struct DropTensors {
   std::vector<uint64_t> tensor_ids;
 };
@@ -194,7 +210,7 @@ struct Command {
   uint64_t order = 0;     // in the coordinator's total order
   uint64_t mesh_id = 0, epoch = 0;
   absl::Duration timeout = absl::Seconds(30);  // own deadline of its collectives
-  std::variant<Commit, Run, Decode, Release, CloseMesh, Broadcast, Transform, Transfer, DropTensors> kind;
+  std::variant<Commit, Run, Decode, Release, CloseMesh, Broadcast, Transform, Transfer, DropTensors, ShareStates> kind;
 };
 
 // --- Results.

@@ -22,9 +22,15 @@ absl::StatusOr<Run> RunFromProto(const v1::Run& proto, const std::string& field)
                         ShapeFromProto(input.global_shape(), Indexed(field + ".inputs", i) + ".global_shape"));
     added.data = input.data();
     added.stage_id = input.stage_id();
+    added.tensor_id = input.tensor_id();
     run.inputs.push_back(std::move(added));
   }
   run.transfer_id = proto.transfer_id();
+  run.local_blocks = proto.local_blocks();
+  if (proto.has_program()) {
+    TP_ASSIGN_OR_RETURN(ForwardProgram program, ProgramFromProto(proto.program(), field + ".program"));
+    run.program = std::make_shared<const ForwardProgram>(std::move(program));
+  }
   return run;
 }
 
@@ -48,6 +54,7 @@ absl::StatusOr<Decode> DecodeFromProto(const v1::Decode& proto, const std::strin
     decode.pieces.push_back({piece.sequence_id(), {piece.token_ids().begin(), piece.token_ids().end()}, piece.last()});
   }
   decode.leaves.assign(proto.leaves().begin(), proto.leaves().end());
+  decode.ranks.assign(proto.ranks().begin(), proto.ranks().end());
   return decode;
 }
 
@@ -59,11 +66,15 @@ void RunToProto(const Run& run, v1::Run* proto) {
     ShapeToProto(input.global_shape, added->mutable_global_shape());
     if (input.stage_id != 0) {
       added->set_stage_id(input.stage_id);
+    } else if (input.tensor_id != 0) {
+      added->set_tensor_id(input.tensor_id);
     } else {
       added->set_data(input.data);
     }
   }
   proto->set_transfer_id(run.transfer_id);
+  proto->set_local_blocks(run.local_blocks);
+  if (run.program != nullptr) ProgramToProto(*run.program, proto->mutable_program());
 }
 
 void DecodeToProto(const Decode& decode, v1::Decode* proto) {
@@ -83,6 +94,7 @@ void DecodeToProto(const Decode& decode, v1::Decode* proto) {
     added->set_last(piece.last);
   }
   proto->mutable_leaves()->Assign(decode.leaves.begin(), decode.leaves.end());
+  proto->mutable_ranks()->Assign(decode.ranks.begin(), decode.ranks.end());
 }
 
 std::vector<uint64_t> Ids(const google::protobuf::RepeatedField<uint64_t>& ids) { return {ids.begin(), ids.end()}; }
@@ -147,6 +159,25 @@ absl::StatusOr<Transfer> TransferFromProto(const v1::Transfer& proto, const std:
   TP_RETURN_IF_ERROR(CheckRanks(transfer.target_ranks, transfer.target_mesh, field + ".target_ranks"));
   transfer.target_mesh_id = proto.target_mesh_id();
   return transfer;
+}
+
+absl::StatusOr<ShareStates> ShareFromProto(const v1::ShareStates& proto, const std::string& field) {
+  ShareStates share;
+  share.model = proto.model();
+  TP_ASSIGN_OR_RETURN(share.mesh, MeshFromProto(proto.mesh(), field + ".mesh"));
+  for (int i = 0; i < proto.states_size(); ++i) {
+    const std::string at = Indexed(field + ".states", i);
+    TP_ASSIGN_OR_RETURN(LoadState added, LoadStateFromProto(proto.states(i), share.mesh, at));
+    if (added.tensor_id == 0) return FieldError(at + ".tensor_id", "must not be 0");
+    share.states.push_back(std::move(added));
+  }
+  return share;
+}
+
+void ShareToProto(const ShareStates& share, v1::ShareStates* proto) {
+  proto->set_model(share.model);
+  MeshToProto(share.mesh.axes(), proto->mutable_mesh());
+  for (const LoadState& state : share.states) LoadStateToProto(state, proto->add_states());
 }
 
 void TransferToProto(const Transfer& transfer, v1::Transfer* proto) {
@@ -231,6 +262,10 @@ absl::StatusOr<Command> CommandFromProto(const v1::Command& command) {
     case v1::Command::kDropTensors:
       result.kind = DropTensors{Ids(command.drop_tensors().tensor_ids())};
       return result;
+    case v1::Command::kShareStates: {
+      TP_ASSIGN_OR_RETURN(result.kind, ShareFromProto(command.share_states(), "command.share_states"));
+      return result;
+    }
     case v1::Command::KIND_NOT_SET:
       break;
   }
@@ -263,6 +298,8 @@ void CommandToProto(const Command& command, v1::Command* proto) {
     TransferToProto(*transfer, proto->mutable_transfer());
   } else if (const auto* drop = std::get_if<DropTensors>(&command.kind)) {
     SetIds(drop->tensor_ids, proto->mutable_drop_tensors()->mutable_tensor_ids());
+  } else if (const auto* share = std::get_if<ShareStates>(&command.kind)) {
+    ShareToProto(*share, proto->mutable_share_states());
   } else {
     proto->mutable_close_mesh();
   }

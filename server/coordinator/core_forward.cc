@@ -1,13 +1,23 @@
 // Forwards: checks, blocks for each rank, at most a few in flight, one answer from all ranks.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "server/coordinator/core_impl.h"
 #include "server/coordinator/forward_inputs.h"
 #include "server/coordinator/forward_reply.h"
 
 namespace tp::server {
+namespace {
+
+absl::Status ChangedMeanwhile(const std::string& model) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("model '", model, "' got another plan while its program was compiled: repeat the request"));
+}
+
+}  // namespace
 
 void Core::Impl::On(ForwardRequested event) {
   const auto refuse = [&](const absl::Status& status) {
@@ -21,25 +31,29 @@ void Core::Impl::On(ForwardRequested event) {
   const absl::Status room = CheckQueue();
   if (!room.ok()) return refuse(room);
   if (event.deadline <= now_) return refuse(absl::DeadlineExceededError("the deadline passed before the run began"));
-  absl::StatusOr<Bindings> bindings =
-      CheckForwardInputs((*model)->submission->model, (*model)->compiled->program, event.inputs);
-  if (!bindings.ok()) return refuse(bindings.status());
-  const auto outputs = AnswerOutputs((*model)->compiled->program, *bindings);
-  if (!outputs.ok()) return refuse(outputs.status());
+  if (event.program != nullptr && event.base != (*model)->submission) return refuse(ChangedMeanwhile(event.model));
+  const ForwardProgram& program = event.program != nullptr ? *event.program : (*model)->compiled->program;
   ForwardCall call;
-  call.model = event.model;
-  call.inputs = std::move(event.inputs);
-  call.bindings = *std::move(bindings);
+  call.model = (*model)->resident;
+  call.local_blocks = event.local_blocks;
   call.deadline = event.deadline;
+  absl::Status status = TakeInputs(&event, **model, program, &call);
+  if (status.ok()) status = AnswerOutputs(program, call.bindings).status();
+  if (!status.ok()) {
+    EndOperation(call.operation, absl::OkStatus());
+    return refuse(status);
+  }
+  call.program = std::move(event.program);
+  call.base = std::move(event.base);
   forwards_[event.call] = std::move(call);
-  work_.at(event.model).queue.push_back(event.call);
-  PumpForwards(event.model);
+  work_.at((*model)->resident).queue.push_back(event.call);
+  PumpForwards((*model)->resident);
 }
 
 void Core::Impl::PumpForwards(const std::string& name) {
   while (true) {
     const auto it = work_.find(name);
-    if (it == work_.end() || !Usable(models_.at(name).mesh_id)) return;
+    if (it == work_.end() || !Usable(Resident(name).mesh_id)) return;
     ModelWork& work = it->second;
     if (work.queue.empty() || work.runs_in_flight >= options_.max_runs_in_flight) return;
     const CallId id = work.queue.front();
@@ -53,8 +67,9 @@ void Core::Impl::PumpForwards(const std::string& name) {
 
 absl::Status Core::Impl::StartForward(CallId id) {
   ForwardCall& call = forwards_.at(id);
-  const ModelState& model = models_.at(call.model);
-  const ForwardProgram& program = model.compiled->program;
+  const ModelState& model = Resident(call.model);
+  if (call.program != nullptr && call.base != model.submission) return ChangedMeanwhile(model.name);
+  const ForwardProgram& program = call.program != nullptr ? *call.program : model.compiled->program;
   const MeshState& mesh = meshes_.at(model.mesh_id);
   call.rank_inputs.resize(mesh.workers.size());
   for (int rank = 0; rank < static_cast<int>(mesh.workers.size()); ++rank) {
@@ -62,12 +77,20 @@ absl::Status Core::Impl::StartForward(CallId id) {
     int64_t bytes = 0;
     for (const Operand& operand : program.operands) {
       if (operand.kind != OperandKind::kInput) continue;
-      const HostTensor& tensor = call.inputs.at(operand.name);
       RunInput input;
       input.name = operand.name;
-      input.global_shape = tensor.shape;
-      TP_ASSIGN_OR_RETURN(input.data,
-                          CutBlock(tensor, program.values[operand.value].spec.placements, program.mesh, coordinate));
+      const auto full = call.inputs.find(operand.name);
+      const auto shards = call.shards.find(operand.name);
+      if (full != call.inputs.end()) {
+        input.global_shape = full->second.shape;
+        TP_ASSIGN_OR_RETURN(input.data, CutBlock(full->second, program.values[operand.value].spec.placements,
+                                                 program.mesh, coordinate));
+      } else if (shards != call.shards.end()) {
+        input.global_shape = shards->second.shape;
+        input.data = std::move(shards->second.data[rank]);
+      } else {  // it gets the id of its tensor later
+        TP_ASSIGN_OR_RETURN(input.global_shape, EvaluateShape(program.values[operand.value].spec.shape, call.bindings));
+      }
       bytes += static_cast<int64_t>(input.data.size());
       call.rank_inputs[rank].push_back(std::move(input));
     }
@@ -80,30 +103,38 @@ absl::Status Core::Impl::StartForward(CallId id) {
       input.data.clear();
       if (call.group == 0) {
         call.group =
-            OpenGroup("receiving an input", [this, id](const absl::Status& status) { OnInputsStaged(id, status); });
+            OpenGroup("receiving an input", [this, id](const absl::Status& status) { OnInputReady(id, status); });
       }
       input.stage_id = AddStage(call.group, mesh.id, rank, StageReceive{transfer, size});
       call.input_transfers.push_back(transfer);
     }
   }
   call.inputs.clear();
-  if (call.group == 0) AppendRun(id);
+  call.shards.clear();
+  std::vector<MovedInput> moved = std::move(call.moved);
+  call.waiting = static_cast<int>(moved.size()) + (call.group == 0 ? 0 : 1);
+  if (call.waiting == 0) AppendRun(id);
+  for (MovedInput& input : moved) TP_RETURN_IF_ERROR(StartMove(id, std::move(input)));
   return absl::OkStatus();
 }
 
 void Core::Impl::AppendRun(CallId id) {
   ForwardCall& call = forwards_.at(id);
-  const uint64_t mesh_id = models_.at(call.model).mesh_id;
+  const uint64_t mesh_id = Resident(call.model).mesh_id;
   if (!Usable(mesh_id)) return;  // it is answered when the mesh is broken
   call.step = ForwardCall::Step::kRunning;
+  Operation* operation = FindOperation(call.operation);
+  if (operation != nullptr) operation->meshes.clear();  // the rest does without their communicators
   for (size_t rank = 0; rank < call.rank_inputs.size(); ++rank) call.result_transfers.push_back(++last_transfer_);
-  const CommandClass command_class = work_.at(call.model).executed ? CommandClass::kWork : CommandClass::kFirstWork;
+  const bool first = !work_.at(call.model).executed || call.program != nullptr;
+  const CommandClass command_class = first ? CommandClass::kFirstWork : CommandClass::kWork;
   AppendOptions options;
   options.command_class = command_class;
   Append(
       mesh_id, options,
       [&](int rank) {
-        return Run{call.model, std::move(call.rank_inputs[rank]), call.result_transfers[rank]};
+        return Run{call.model, std::move(call.rank_inputs[rank]), call.result_transfers[rank], call.local_blocks,
+                   call.program};
       },
       [this, id, model = call.model](const CommandRecord& record, const absl::Status& status) {
         OnRunDone(id, model, record, status);
@@ -111,9 +142,13 @@ void Core::Impl::AppendRun(CallId id) {
   call.rank_inputs.clear();
 }
 
-void Core::Impl::OnInputsStaged(CallId id, const absl::Status& status) {
-  if (status.ok()) return AppendRun(id);
-  const std::string model = forwards_.at(id).model;
+void Core::Impl::OnInputReady(CallId id, const absl::Status& status) {
+  ForwardCall& call = forwards_.at(id);
+  if (status.ok()) {
+    if (--call.waiting == 0) AppendRun(id);
+    return;
+  }
+  const std::string model = call.model;
   FailForward(id, status);
   PumpForwards(model);
 }
@@ -126,14 +161,21 @@ void Core::Impl::OnRunDone(CallId id, const std::string& model, const CommandRec
   work->second.executed = work->second.executed || status.ok();
   const auto it = forwards_.find(id);
   if (it != forwards_.end()) {
-    const ForwardCall call = std::move(it->second);
+    ForwardCall call = std::move(it->second);
     forwards_.erase(it);
     ForgetGroup(call.group);
     ForwardReply reply;
     if (status.ok()) {
       std::vector<const Ack*> acks;
       for (const std::optional<Ack>& ack : record.acks) acks.push_back(&*ack);
-      reply = MakeForwardReply(models_.at(model).compiled->program, call.bindings, acks, call.result_transfers);
+      const ForwardProgram& program = call.program != nullptr ? *call.program : Resident(model).compiled->program;
+      reply = MakeForwardReply(program, call.bindings, call.local_blocks, acks, call.result_transfers);
+      if (const Operation* operation = FindOperation(call.operation); operation != nullptr) {
+        reply.collectives.insert(reply.collectives.begin(), std::make_move_iterator(call.collectives.begin()),
+                                 std::make_move_iterator(call.collectives.end()));
+        reply.wire_bytes += operation->reply.wire_bytes;
+        reply.duration_us += operation->reply.duration_us;
+      }
     } else {
       reply.status = status;
     }
@@ -144,6 +186,7 @@ void Core::Impl::OnRunDone(CallId id, const std::string& model, const CommandRec
       if (!used) Emit(CancelTransfer{transfer});
     }
     Emit(std::move(reply));
+    EndOperation(call.operation, absl::OkStatus());
   }
   PumpForwards(model);
 }
@@ -159,7 +202,8 @@ void Core::Impl::FailForward(CallId id, const absl::Status& status) {
   Emit(std::move(reply));
   for (const uint64_t transfer : call.input_transfers) Emit(CancelTransfer{transfer});
   for (const uint64_t transfer : call.result_transfers) Emit(CancelTransfer{transfer});
-  const bool usable = Usable(models_.at(call.model).mesh_id);
+  EndOperation(call.operation, absl::OkStatus());
+  const bool usable = Usable(Resident(call.model).mesh_id);
   if (call.step == ForwardCall::Step::kRunning && usable) {  // its run takes what was staged
     ForgetGroup(call.group);
   } else {
@@ -179,7 +223,9 @@ void Core::Impl::FailCalls(const std::string& model, const absl::Status& status)
     if (call.model == model) generates.push_back(id);
   }
   const auto work = work_.find(model);
-  if (work != work_.end() && work->second.composer.has_value()) work->second.composer->Clear();
+  if (work != work_.end()) {
+    for (Replica& replica : work->second.replicas) replica.composer.Clear();
+  }
   for (const CallId id : forwards) FailForward(id, status);
   for (const CallId id : generates) FailGenerate(id, status);
   work_.erase(model);

@@ -1,7 +1,8 @@
 // The inside of Core: its steps by concern; records.h holds what they keep. core.cc dispatches; core_workers.cc holds
 // membership and lost workers; core_commands.cc streams and answers; core_stages.cc work beside them and connecting a
-// mesh. A model's life is in core_submit.cc, core_load.cc and core_delete.cc, its work in core_forward.cc and
-// core_generate.cc. Named meshes are in core_meshes.cc, links between them in core_links.cc; named tensors in
+// mesh. A model's life is in core_submit.cc,
+// core_steps.cc, core_load.cc, core_replace.cc and core_delete.cc, its work in core_forward.cc
+// (core_boundary.cc: inputs that are shards or tensors) and core_generate.cc. Named meshes are in core_meshes.cc, links between them in core_links.cc; named tensors in
 // core_tensors.cc and a file for each request, all of them operations (core_operations.cc). Included by those only.
 #pragma once
 
@@ -30,7 +31,9 @@ class Core::Impl {
 
   CoreOptions options_;
   std::map<std::string, WorkerState> workers_;
-  std::map<std::string, ModelState> models_;
+  std::map<std::string, ModelState> models_;  // by name
+  // By resident name: replacements on their way, and models that were replaced and still work.
+  std::map<std::string, ModelState> behind_;
   std::map<uint64_t, MeshState> meshes_;
   std::map<std::string, NamedMesh> named_meshes_;
   std::map<std::string, TensorState> tensors_;
@@ -64,7 +67,8 @@ class Core::Impl {
   void CheckWorkers();
   std::string RankText(uint64_t mesh_id, int rank) const;  // "rank 1 (worker w1)"
   // Workers for a new mesh. FAILED_PRECONDITION naming both numbers where too few are healthy.
-  absl::StatusOr<std::vector<std::string>> WorkersFor(const Mesh& mesh) const;
+  // `near`: a mesh that ends with it, 0 = none: its ranks do not count, its workers come first among equals.
+  absl::StatusOr<std::vector<std::string>> WorkersFor(const Mesh& mesh, uint64_t near = 0) const;
   // RESOURCE_EXHAUSTED as MemoryLedger's; `workers` and `bytes` by rank.
   absl::StatusOr<uint64_t> ReserveMemory(const std::string& what, const std::vector<std::string>& workers,
                                          const std::vector<int64_t>& bytes);
@@ -74,6 +78,7 @@ class Core::Impl {
   struct AppendOptions {
     CommandClass command_class = CommandClass::kControl;
     bool commits = false, frees = false;              // of CommandRecord
+    std::vector<int> ranks = {};                      // that get it; empty = all
     absl::Duration allowance = absl::ZeroDuration();  // for the bytes that it moves, over the usual limit
   };
   // Beside the usual limit of a command, by the bytes that it moves.
@@ -117,24 +122,55 @@ class Core::Impl {
   void FailStagesOn(const std::string& worker, const std::string& reason);
   void CheckStages();
 
+  // --- core_steps.cc
+  void On(CreateModelRequested event);
+  void On(InitStatesRequested event);
+  void On(ParallelizeRequested event);
+  // Takes a step in, as a submit. False: it is answered already, or waits with an equal one.
+  bool BeginStep(CallId call, const std::string& request_id, const std::string& digest, const std::string& name);
+  void EndStep(CallId call, const std::string& request_id, const absl::Status& status, const std::string& name);
+  absl::StatusOr<ModelState*> ModelForStep(const std::string& name);
+  // Both are known: stores and loads it; `after` is the model with plan and submission.
+  void LoadAfterStep(CallId call, const std::string& request_id, ModelState after);
+
   // --- core_submit.cc
   void On(SubmitRequested event);
   void On(StoreFinished event);
   absl::Status CheckName(const std::string& name) const;
   // Chooses workers, checks their memory and makes the mesh.
   absl::Status Reserve(ModelState* model);
+  absl::Status ReserveOn(ModelState* model, const std::vector<std::string>& chosen);
+  void JoinLoad(const std::string& request_id, CallId call);
   void TryRestored();
 
-  // --- core_load.cc
+  // --- core_replace.cc
+  // The model that workers know by this name.
+  ModelState& Resident(const std::string& resident);
+  std::string NewResident(const std::string& name);
+  // NOT_FOUND; FAILED_PRECONDITION where it is not READY, or is being replaced.
+  absl::Status CheckReplace(const std::string& name) const;
+  std::string ReplacementOf(const std::string& name) const;  // resident name; "" where none is on its way
+  // Takes values over where they are the same, then loads.
+  void StartMoves(const std::string& resident);
+  absl::Status ReserveMoves(const std::string& resident);
+  void MoveSome(const std::string& resident);
+  absl::Status MoveStates(const std::string& resident, size_t end);
+  void StoreReplacement(const std::string& resident);
+  void SwitchTo(const std::string& resident);
+  void FreeReplaced();  // those that have no more work
+
+  // --- core_load.cc: by resident name
   void StartStaging(const std::string& name);
   void CommitLoad(const std::string& name);
   void OnLoadCommitted(const std::string& name, const absl::Status& status);
+  void PublishLoad(const std::string& name);  // READY
   void FailLoad(const std::string& name, const absl::Status& status);
   // Drops what it staged and forgets it. Returns whether ranks may have committed it.
   bool AbandonLoad(const std::string& name);
 
-  // --- core_delete.cc
+  // --- core_delete.cc: by resident name
   void On(DeleteRequested event);
+  void StartFreeing(const std::string& resident, bool committed, DeletionRecord deletion);
   void FinishDeletion(const std::string& name);
   void ReplySubmit(const LoadRecord& load, const absl::Status& status, const std::string& name);
   void ForgetReservation(const std::string& model);
@@ -144,18 +180,31 @@ class Core::Impl {
   void PumpForwards(const std::string& model);
   absl::Status StartForward(CallId id);
   void AppendRun(CallId id);
-  void OnInputsStaged(CallId id, const absl::Status& status);
+  // One of the things that a forward waits for has ended.
+  void OnInputReady(CallId id, const absl::Status& status);
   void OnRunDone(CallId id, const std::string& model, const CommandRecord& record, const absl::Status& status);
   // Answers with a failure and forgets the call.
   void FailForward(CallId id, const absl::Status& status);
   void FailCalls(const std::string& model, const absl::Status& status);
   void CheckDeadlines();
 
+  // --- core_boundary.cc
+  // Checks all inputs and fills the call's; holds the tensors that it reads.
+  absl::Status TakeInputs(ForwardRequested* event, const ModelState& model, const ForwardProgram& program,
+                          ForwardCall* call);
+  absl::StatusOr<MovedInput> RefInput(const std::string& input, const std::string& tensor, const ModelState& model,
+                                      const ForwardProgram& program);
+  // Has the ranks make what the program takes of a moved input.
+  absl::Status StartMove(CallId id, MovedInput input);
+  absl::Status StageShards(CallId id, MovedInput input);
+  absl::Status Redistribute(CallId id, const MovedInput& input);
+  void OnMoved(CallId id, const std::string& input, uint64_t tensor_id);
+
   // --- core_generate.cc
   void On(GenerateRequested event);
   absl::StatusOr<NewSequence> CheckGenerate(const ModelState& model, const GenerateRequested& event) const;
-  void PumpDecode(const std::string& model);
-  void OnDecodeDone(const std::string& model, const CommandRecord& record, const absl::Status& status);
+  void PumpDecode(const std::string& model, size_t replica);
+  void OnDecodeDone(const std::string& model, size_t replica, const CommandRecord& record, const absl::Status& status);
   void FailGenerate(CallId id, const absl::Status& status);
 
   // --- core_operations.cc
@@ -279,7 +328,7 @@ class Core::Impl {
   std::map<uint64_t, BlockRecord> blocks_;                     // by tensor id
   std::map<std::pair<uint64_t, uint64_t>, LinkRecord> links_;  // by both meshes' ids, the smaller one first
   uint64_t last_mesh_ = 0, last_stage_ = 0, last_group_ = 0, last_token_ = 0, last_transfer_ = 0, last_sequence_ = 0,
-           last_session_ = 0, last_operation_ = 0, last_tensor_ = 0;
+           last_session_ = 0, last_operation_ = 0, last_tensor_ = 0, last_resident_ = 1;
   bool draining_ = false, drained_ = false;
 };
 

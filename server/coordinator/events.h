@@ -53,6 +53,28 @@ struct SubmitRequested {
   std::shared_ptr<const Submission> submission;
   std::shared_ptr<const CompiledModel> compiled;
   std::string blob;  // what the store keeps
+  bool replace = false;  // the READY model of its name
+  bool dry_run = false;  // only checks the name
+};
+// The steps of a submit, one by one; each is answered by a SubmitReply.
+struct CreateModelRequested {
+  CallId call = 0;
+  std::string request_id, digest;
+  std::shared_ptr<const Submission> submission;
+};
+struct InitStatesRequested {
+  CallId call = 0;
+  std::string request_id, digest;
+  std::string name;
+};
+struct ParallelizeRequested {
+  CallId call = 0;
+  std::string request_id, digest;
+  std::string name;
+  std::shared_ptr<const Submission> base;        // that the model had when it was compiled
+  std::shared_ptr<const Submission> submission;  // with the plan
+  std::shared_ptr<const CompiledModel> compiled;
+  std::string blob;  // what the store keeps
 };
 struct StoreFinished {
   uint64_t token = 0;
@@ -62,12 +84,6 @@ struct DeleteRequested {
   CallId call = 0;
   std::string request_id;
   std::string name;
-};
-struct ForwardRequested {
-  CallId call = 0;
-  std::string model;
-  std::map<std::string, HostTensor> inputs;  // full global tensors
-  absl::Time deadline = absl::InfiniteFuture();
 };
 struct GenerateRequested {
   CallId call = 0;
@@ -101,6 +117,28 @@ struct DeleteMeshRequested {
 struct LocalBlockShape {
   int rank = 0;
   Shape shape;
+};
+// An input of a forward as blocks of ranks.
+struct InputShards {
+  NamedPlacements placements;
+  DType dtype = DType::kF32;
+  Shape shape;               // global
+  bool infer_shape = false;  // of locals
+  std::vector<LocalBlockShape> locals;
+  std::vector<std::string> data;  // of the locals, row-major
+};
+// A name is in one of the three maps.
+struct ForwardRequested {
+  CallId call = 0;
+  std::string model;
+  std::map<std::string, HostTensor> inputs;  // full global tensors
+  std::map<std::string, InputShards> shards = {};
+  std::map<std::string, std::string> refs = {};  // names of tensors
+  bool local_blocks = false;                     // the answer holds every rank's block of each output
+  absl::Time deadline = absl::InfiniteFuture();
+  // Runs in place of the model's program, on its states; nullptr = that. Compiled from `base`, the model's submission.
+  std::shared_ptr<const ForwardProgram> program = nullptr;
+  std::shared_ptr<const Submission> base = nullptr;
 };
 // Answered by a PutStarted; then come PutProgressed at times and one PutSent, or a CallCancelled.
 struct PutTensorRequested {
@@ -163,7 +201,7 @@ struct Tick {};
 struct DrainRequested {};  // refuse new calls with UNAVAILABLE; DrainFinished when the last running one ended
 
 using Event = std::variant<WorkerJoined, WorkerLost, WorkerHeartbeat, StageProgressed, StageFinished, AckReceived,
-                           SubmitRequested, StoreFinished, DeleteRequested, ForwardRequested, GenerateRequested,
+                           SubmitRequested, CreateModelRequested, InitStatesRequested, ParallelizeRequested, StoreFinished, DeleteRequested, ForwardRequested, GenerateRequested,
                            CallCancelled, CreateMeshRequested, DeleteMeshRequested, PutTensorRequested, PutProgressed,
                            PutSent, CreateTensorRequested, RedistributeTensorRequested, GetTensorRequested, GetFinished,
                            DeleteTensorRequested, SaveTensorsRequested, LoadTensorsRequested, Tick, DrainRequested>;
@@ -238,10 +276,12 @@ struct AnswerOutput {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
+  Placements placements;
 };
 struct ForwardReply {
   CallId call = 0;
   absl::Status status;
+  Mesh mesh;  // of the model
   std::vector<AnswerOutput> outputs;
   std::vector<AnswerBlock> blocks;
   std::vector<CollectiveRecord> collectives;  // maximum over ranks, in program order

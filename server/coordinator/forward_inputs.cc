@@ -1,10 +1,14 @@
 #include "server/coordinator/forward_inputs.h"
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 #include <vector>
 
 #include "common/base/names.h"
 #include "common/base/status.h"
+#include "common/layout/boxes.h"
+#include "server/coordinator/tensor_plan.h"
 
 namespace tp::server {
 namespace {
@@ -19,29 +23,66 @@ Shape PositionOf(absl::Span<const int64_t> shape, int64_t index) {
   return position;
 }
 
+struct BadId {
+  int64_t at = 0;  // row-major in the global tensor
+  int64_t id = 0;
+};
+
+// The first id of a box of a row-major array that is outside [0, limit), at its place in the global tensor; `first`
+// where that one is before it.
 template <typename T>
-absl::Status CheckRange(const std::string& name, const HostTensor& tensor, int64_t limit) {
-  const T* values = tensor.data<T>();
-  const int64_t count = ElementCount(tensor.shape);
+void FindBad(const std::string& bytes, const Shape& shape, const Box& box, const Shape& global, const InputCheck& check,
+             std::optional<BadId>* first) {
+  const Shape strides = RowMajorStrides(shape), global_strides = RowMajorStrides(global);
+  const int64_t count = ElementCount(box.shape);
+  const bool whole = box.shape == global;
   for (int64_t i = 0; i < count; ++i) {
+    int64_t from = whole ? i : 0, at = from, rest = i;
+    for (size_t d = whole ? 0 : box.shape.size(); d-- > 0;) {
+      const int64_t index = rest % box.shape[d];
+      rest /= box.shape[d];
+      from += (box.local[d] + index) * strides[d];
+      at += (box.offset[d] + index) * global_strides[d];
+    }
     T value;  // the bytes may lie at any address
-    std::memcpy(&value, values + i, sizeof(T));
-    if (static_cast<int64_t>(value) < 0 || static_cast<int64_t>(value) >= limit) {
-      return absl::InvalidArgumentError(absl::StrCat("input '", name, "' position ",
-                                                     ShapeText(PositionOf(tensor.shape, i)), ": id ", value,
-                                                     " outside [0, ", limit, ")"));
+    std::memcpy(&value, bytes.data() + from * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    const int64_t id = static_cast<int64_t>(value);
+    if ((id >= 0 && id < check.limit) || check.allowed == id) continue;
+    if (!first->has_value() || at < (*first)->at) *first = {at, id};
+    return;  // within a box the order is that of the tensor
+  }
+}
+
+template <typename T>
+absl::Status CheckRange(const InputCheck& check, const GivenInput& input, const Mesh& mesh) {
+  std::optional<BadId> bad;
+  if (input.full != nullptr) {
+    const Shape origin(input.shape.size(), 0);
+    FindBad<T>(input.full->bytes, input.shape, {origin, input.shape, origin}, input.shape, check, &bad);
+  }
+  for (int rank = 0; input.shards != nullptr && rank < mesh.rank_count(); ++rank) {
+    const PlacedShards& shards = *input.shards;
+    if (shards.copy_of[rank] != rank || HasPartial(shards.placements)) continue;
+    const Coordinate coordinate = mesh.CoordinateOf(rank);
+    const Shape local = LocalShape(shards.shape, shards.placements, mesh, coordinate);
+    for (const Box& box : LocalBoxes(shards.shape, shards.placements, mesh, coordinate)) {
+      FindBad<T>(shards.data[rank], local, box, shards.shape, check, &bad);
     }
   }
-  return absl::OkStatus();
+  if (!bad.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("input '", check.input, "' position ", ShapeText(PositionOf(input.shape, bad->at)), ": id ", bad->id,
+                   " outside [0, ", check.limit, ")",
+                   check.allowed.has_value() ? absl::StrCat(" and not ", *check.allowed, ", the ignored one") : ""));
 }
 
 }  // namespace
 
 absl::StatusOr<Bindings> CheckForwardInputs(const ModelDef& model, const ForwardProgram& program,
-                                            const std::map<std::string, HostTensor>& inputs) {
+                                            const GivenInputs& inputs) {
   std::vector<std::string> names;
   for (const ModelInput& input : model.inputs) names.push_back(input.name);
-  for (const auto& [name, tensor] : inputs) {
+  for (const auto& [name, given] : inputs) {
     if (std::find(names.begin(), names.end(), name) == names.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "input '", name, "': the model has no such input; nearest: ", JoinNames(NearestNames(name, names))));
@@ -58,7 +99,9 @@ absl::StatusOr<Bindings> CheckForwardInputs(const ModelDef& model, const Forward
       return absl::InvalidArgumentError(absl::StrCat(
           "input '", input.name, "': is ", std::string(DTypeName(it->second.dtype)), ", expected ", declared));
     }
-    TP_RETURN_IF_ERROR(Annotate(ValidateHostTensor(it->second), absl::StrCat("input '", input.name, "'")));
+    if (it->second.full != nullptr) {
+      TP_RETURN_IF_ERROR(Annotate(ValidateHostTensor(*it->second.full), absl::StrCat("input '", input.name, "'")));
+    }
     const bool used = std::any_of(program.operands.begin(), program.operands.end(), [&](const Operand& operand) {
       return operand.kind == OperandKind::kInput && operand.name == input.name;
     });
@@ -68,8 +111,11 @@ absl::StatusOr<Bindings> CheckForwardInputs(const ModelDef& model, const Forward
   for (const InputCheck& check : program.input_checks) {
     const auto it = inputs.find(check.input);
     if (it == inputs.end()) continue;
-    if (it->second.dtype == DType::kI64) TP_RETURN_IF_ERROR(CheckRange<int64_t>(check.input, it->second, check.limit));
-    if (it->second.dtype == DType::kI32) TP_RETURN_IF_ERROR(CheckRange<int32_t>(check.input, it->second, check.limit));
+    const Mesh& mesh = program.mesh;
+    absl::Status status = absl::OkStatus();
+    if (it->second.dtype == DType::kI64) status = CheckRange<int64_t>(check, it->second, mesh);
+    if (it->second.dtype == DType::kI32) status = CheckRange<int32_t>(check, it->second, mesh);
+    TP_RETURN_IF_ERROR(status);
   }
   return bindings;
 }

@@ -39,6 +39,20 @@ absl::Status AddBlocks(const RunResult& run, int rank, uint64_t transfer, Forwar
   return absl::OkStatus();
 }
 
+// Whether the blocks that the reply got of a rank, from `begin` on, are its whole block of each output.
+absl::Status CheckLocalBlocks(const ForwardReply& reply, int rank, size_t begin) {
+  bool fits = reply.blocks.size() - begin == reply.outputs.size();
+  const Coordinate coordinate = reply.mesh.CoordinateOf(rank);
+  for (size_t i = 0; fits && i < reply.outputs.size(); ++i) {
+    const AnswerOutput& output = reply.outputs[i];
+    const AnswerBlock& block = reply.blocks[begin + i];
+    fits = block.output == i && block.shape == LocalShape(output.shape, output.placements, reply.mesh, coordinate) &&
+           block.offset == LocalOffset(output.shape, output.placements, reply.mesh, coordinate);
+  }
+  if (fits) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("rank ", rank, " answered other blocks than its own"));
+}
+
 // Of several ranks: the maximum, collectives index by index.
 void MergeCounts(const RunResult& run, std::vector<CollectiveRecord>* collectives, int64_t* wire_bytes,
                  int64_t* duration_us) {
@@ -62,14 +76,15 @@ absl::StatusOr<std::vector<AnswerOutput>> AnswerOutputs(const ForwardProgram& pr
     TP_ASSIGN_OR_RETURN(Shape shape, EvaluateShape(spec.shape, bindings));
     const absl::StatusOr<int64_t> bytes = CheckedBytes(shape, spec.dtype);
     if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("output '", output.name, "'"));
-    outputs.push_back({output.name, spec.dtype, std::move(shape)});
+    outputs.push_back({output.name, spec.dtype, std::move(shape), spec.placements});
   }
   return outputs;
 }
 
-ForwardReply MakeForwardReply(const ForwardProgram& program, const Bindings& bindings,
+ForwardReply MakeForwardReply(const ForwardProgram& program, const Bindings& bindings, bool local_blocks,
                               const std::vector<const Ack*>& acks, const std::vector<uint64_t>& transfers) {
   ForwardReply reply;
+  reply.mesh = program.mesh;
   absl::StatusOr<std::vector<AnswerOutput>> outputs = AnswerOutputs(program, bindings);
   if (!outputs.ok()) {
     reply.status = outputs.status();
@@ -78,7 +93,9 @@ ForwardReply MakeForwardReply(const ForwardProgram& program, const Bindings& bin
   reply.outputs = *std::move(outputs);
   for (size_t rank = 0; rank < acks.size(); ++rank) {
     const RunResult& run = acks[rank]->run;
-    const absl::Status added = AddBlocks(run, static_cast<int>(rank), transfers[rank], &reply);
+    const size_t begin = reply.blocks.size();
+    absl::Status added = AddBlocks(run, static_cast<int>(rank), transfers[rank], &reply);
+    if (added.ok() && local_blocks) added = CheckLocalBlocks(reply, static_cast<int>(rank), begin);
     if (!added.ok()) {
       ForwardReply failed;
       failed.status = added;

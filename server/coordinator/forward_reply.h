@@ -11,12 +11,13 @@
 
 namespace tp::server {
 
-// Names, dtypes and global shapes of a program's outputs, in its order.
+// Names, global types and placements of a program's outputs, in its order.
 absl::StatusOr<std::vector<AnswerOutput>> AnswerOutputs(const ForwardProgram& program, const Bindings& bindings);
 
-// `acks` and `transfers` by rank, all acks OK. Blocks as their owners gave them; collectives are the maximum over
-// ranks, index by index. INTERNAL in the reply's status where ranks answer what the program has not.
-ForwardReply MakeForwardReply(const ForwardProgram& program, const Bindings& bindings,
+// `acks` and `transfers` by rank, all acks OK. Blocks as their owners gave them, with `local_blocks` as every rank gave
+// its own; collectives are the maximum over ranks, index by index. INTERNAL in the reply's status where ranks answer
+// what the program has not.
+ForwardReply MakeForwardReply(const ForwardProgram& program, const Bindings& bindings, bool local_blocks,
                               const std::vector<const Ack*>& acks, const std::vector<uint64_t>& transfers);
 
 // The counts of a transform or transfer, all acks OK, added to `reply`'s: steps are the maximum over ranks, index by

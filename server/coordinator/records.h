@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "server/coordinator/events.h"
+#include "server/coordinator/forward_shards.h"
+#include "server/coordinator/replace_plan.h"
+#include "server/coordinator/tensor_plan.h"
 #include "server/scheduler/decode_composer.h"
 
 namespace tp::server {
@@ -65,13 +68,25 @@ struct MeshRecord {
 
 // --- Models.
 
+// The values that a replacement takes over from the model that it replaces.
+struct MoveRecord {
+  uint64_t operation = 0;
+  std::vector<LoadState> states;  // of the replacement's load; those taken over have their tensor's id
+  std::vector<TakenState> taken;
+  size_t next = 0;  // of `taken`, to be moved
+  int awaited = 0;  // commands
+};
+
 // A submission between its acceptance and READY.
 struct LoadRecord {
-  enum class Step { kStoring, kWaiting, kStaging, kCommitting };
+  enum class Step { kStoring, kWaiting, kMoving, kStaging, kCommitting, kSwitching };
   Step step = Step::kStoring;
   std::vector<CallId> calls;
   std::string request_id;
   bool restored = false;
+  bool replaces = false;              // the model of its name, once all ranks hold it and it is stored (kSwitching)
+  std::shared_ptr<MoveRecord> moves;  // of one that takes values over
+  std::shared_ptr<const ModelState> before;  // of a step: what the model is again where the load fails
   uint64_t store_token = 0;
   uint64_t group = 0;  // of the ranks' loads
   bool connected = false, loaded = false;
@@ -86,30 +101,57 @@ struct DeletionRecord {
   absl::Status status;
 };
 
+// An input that the ranks hold as a tensor, or get as blocks of another layout than the program's: they redistribute
+// it.
+struct MovedInput {
+  std::string name;
+  uint64_t mesh_id = 0;  // of the tensor; the model's for shards
+  Mesh axes;
+  TensorType type;
+  Placements from, to;
+  uint64_t tensor_id = 0;    // 0: of shards that are not staged yet
+  PlacedShards shards = {};  // their bytes
+};
+
 struct ForwardCall {
   enum class Step { kQueued, kStaging, kRunning };
   Step step = Step::kQueued;
   std::string model;
   std::map<std::string, HostTensor> inputs;
+  std::map<std::string, PlacedShards> shards;  // in the program's layout
+  std::vector<MovedInput> moved;
   Bindings bindings;
   absl::Time deadline;
+  bool local_blocks = false;
+  std::shared_ptr<const ForwardProgram> program;  // of ForwardRequested
+  std::shared_ptr<const Submission> base;
   std::vector<std::vector<RunInput>> rank_inputs;
-  uint64_t group = 0;  // of inputs that ranks receive; 0 = none
+  std::vector<CollectiveRecord> collectives;  // of moved inputs
+  uint64_t operation = 0;                     // holds the tensors of moved inputs; 0 = none
+  uint64_t group = 0;                         // of inputs that ranks receive; 0 = none
+  int waiting = 0;                            // what must end before the run: the group and each moved input
   std::vector<uint64_t> input_transfers, result_transfers;
 };
 
 struct GenerateCall {
   std::string model;
+  size_t replica = 0;  // that runs its sequence
   uint64_t sequence_id = 0;
   absl::Time deadline;
+};
+
+// The ranks that generate together: one for each coordinate of the axes over which a model spreads its sequences.
+struct Replica {
+  std::vector<int> ranks;  // ascending
+  DecodeComposer composer;
 };
 
 // The work of one READY model.
 struct ModelWork {
   std::deque<CallId> queue;  // forwards that wait
   int runs_in_flight = 0;
-  bool executed = false;  // something has run since its load
-  std::optional<DecodeComposer> composer;
+  bool executed = false;          // something has run since its load
+  std::vector<Replica> replicas;  // empty: does not generate
   std::map<uint64_t, CallId> sequences;
 };
 
@@ -151,6 +193,7 @@ struct Operation {
   std::vector<uint64_t> made;      // their blocks: dropped
   std::string moves;               // the tensor that it changes in place
   std::function<void()> undo;
+  Done ended;  // however it ends
   // Of a put: its bytes are passed on, its ranks have them.
   bool sent = false, staged = false;
   std::function<void()> commit;

@@ -10,6 +10,7 @@
 #include "common/rpc/chunk.h"
 #include "common/rpc/status.h"
 #include "server/rpc/coordinator_service.h"
+#include "server/rpc/forward_request.h"
 #include "server/rpc/stream_relay.h"
 
 namespace tp::server {
@@ -75,14 +76,16 @@ class ForwardCall : public grpc::ServerBidiReactor<v1::ForwardRequest, v1::Forwa
       added->set_name(output.name);
       added->set_dtype(DTypeToProto(output.dtype));
       ShapeToProto(output.shape, added->mutable_shape());
+      PlacementsToProto(output.placements, added->mutable_placements());
     }
+    MeshToProto(reply.mesh.axes(), first.mutable_header()->mutable_mesh());
     for (const AnswerBlock& block : reply.blocks) {
       v1::OutputBlock* added = first.mutable_header()->add_blocks();
       added->set_output(block.output);
       ShapeToProto(block.offset, added->mutable_offset());
       ShapeToProto(block.shape, added->mutable_shape());
+      added->set_rank(block.rank);
     }
-    first.mutable_header();
     queue_->Push(std::move(first));
     for (size_t i = 0; i < reply.blocks.size(); ++i) {
       const AnswerBlock& block = reply.blocks[i];
@@ -135,41 +138,15 @@ class ForwardCall : public grpc::ServerBidiReactor<v1::ForwardRequest, v1::Forwa
       return absl::InvalidArgumentError("forward: the first message must be a header");
     }
     header_ = std::move(*request_.mutable_header());
-    std::vector<uint64_t> sizes;
-    int64_t total = 0;
-    for (int i = 0; i < header_.inputs_size(); ++i) {
-      const std::string field = Indexed("header.inputs", i);
-      Input input;
-      input.name = header_.inputs(i).name();
-      TP_ASSIGN_OR_RETURN(input.tensor.dtype, DTypeFromProto(header_.inputs(i).dtype(), field + ".dtype"));
-      TP_ASSIGN_OR_RETURN(input.tensor.shape, ShapeFromProto(header_.inputs(i).shape(), field + ".shape"));
-      absl::StatusOr<int64_t> size = CheckedBytes(input.tensor.shape, input.tensor.dtype);
-      if (!size.ok()) return AtField(size.status(), field + ".shape");
-      if (__builtin_add_overflow(total, *size, &total) || total > context_.limits.input_bytes) {
-        return absl::ResourceExhaustedError(absl::StrCat("header.inputs: more than the limit of ",
-                                                         context_.limits.input_bytes, " bytes of a request's inputs"));
-      }
-      for (const Input& other : inputs_) {
-        if (other.name == input.name)
-          return FieldError(field + ".name", absl::StrCat("'", input.name, "' is repeated"));
-      }
-      sizes.push_back(static_cast<uint64_t>(*size));
-      inputs_.push_back(std::move(input));
-    }
-    bytes_ = std::make_unique<ChunkAssembler>(std::move(sizes));
+    TP_ASSIGN_OR_RETURN(pending_, ForwardFromProto(header_, context_.limits));
+    bytes_ = std::make_unique<ChunkAssembler>(pending_.sizes);
     return absl::OkStatus();
   }
 
   void Post() {
     posted_ = true;
-    std::vector<std::string> arrays = bytes_->Take();
-    ForwardRequested event;
+    ForwardRequested event = WithBytes(std::move(pending_), bytes_->Take());
     event.call = id_;
-    event.model = header_.model();
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      inputs_[i].tensor.bytes = std::move(arrays[i]);
-      event.inputs[inputs_[i].name] = std::move(inputs_[i].tensor);
-    }
     event.deadline = absl::FromChrono(server_context_->deadline());
     if (header_.timeout_ms() > 0) {
       event.deadline = std::min(event.deadline, context_.clock->Now() + absl::Milliseconds(header_.timeout_ms()));
@@ -214,10 +191,6 @@ class ForwardCall : public grpc::ServerBidiReactor<v1::ForwardRequest, v1::Forwa
     context_.loop->Post(CallCancelled{id_});
   }
 
-  struct Input {
-    std::string name;
-    HostTensor tensor;
-  };
   const ServiceContext context_;
   grpc::CallbackServerContext* server_context_;  // until Finish
   const CallId id_ = context_.loop->NewCall();
@@ -225,7 +198,7 @@ class ForwardCall : public grpc::ServerBidiReactor<v1::ForwardRequest, v1::Forwa
   std::shared_ptr<ForwardCall> self_;
   v1::ForwardRequest request_;
   v1::ForwardHeader header_;
-  std::vector<Input> inputs_;
+  PendingForward pending_;
   std::unique_ptr<ChunkAssembler> bytes_;
   bool posted_ = false;
   std::weak_ptr<StreamRelay> relay_;  // of the core's thread

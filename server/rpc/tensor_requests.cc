@@ -32,16 +32,16 @@ RequestHead HeadOf(const Request& request) {
   return head;
 }
 
-absl::StatusOr<NamedPlacements> PlacementsOf(const google::protobuf::Map<std::string, v1::Placement>& placements) {
+}  // namespace
+
+absl::StatusOr<NamedPlacements> PlacementsOf(const google::protobuf::Map<std::string, v1::Placement>& placements,
+                                             const std::string& field) {
   NamedPlacements named;
   for (const auto& [axis, placement] : placements) {
-    TP_ASSIGN_OR_RETURN(named[axis],
-                        PlacementFromProto(placement, absl::StrCat("placements[", axis.substr(0, 64), "]")));
+    TP_ASSIGN_OR_RETURN(named[axis], PlacementFromProto(placement, absl::StrCat(field, "[", axis.substr(0, 64), "]")));
   }
   return named;
 }
-
-}  // namespace
 
 absl::StatusOr<CreateMeshRequested> RequestFromProto(const v1::CreateMeshRequest& request) {
   CreateMeshRequested event;
@@ -61,7 +61,7 @@ absl::StatusOr<PutTensorRequested> RequestFromProto(const v1::PutTensorHeader& h
   event.head = HeadOf(header);
   event.name = header.name();
   event.mesh = header.mesh();
-  TP_ASSIGN_OR_RETURN(event.placements, PlacementsOf(header.placements()));
+  TP_ASSIGN_OR_RETURN(event.placements, PlacementsOf(header.placements(), "placements"));
   TP_ASSIGN_OR_RETURN(event.dtype, DTypeFromProto(header.dtype(), "dtype"));
   TP_ASSIGN_OR_RETURN(event.shape, ShapeFromProto(header.shape(), "shape"));
   for (int i = 0; i < header.locals_size(); ++i) {
@@ -89,7 +89,7 @@ absl::StatusOr<CreateTensorRequested> RequestFromProto(const v1::CreateTensorReq
   event.head = HeadOf(request);
   event.name = request.name();
   event.mesh = request.mesh();
-  TP_ASSIGN_OR_RETURN(event.placements, PlacementsOf(request.placements()));
+  TP_ASSIGN_OR_RETURN(event.placements, PlacementsOf(request.placements(), "placements"));
   TP_ASSIGN_OR_RETURN(event.dtype, DTypeFromProto(request.dtype(), "dtype"));
   TP_ASSIGN_OR_RETURN(event.shape, ShapeFromProto(request.shape(), "shape"));
   TP_ASSIGN_OR_RETURN(event.initializer, InitializerFromProto(request.initializer(), "initializer"));
@@ -102,7 +102,7 @@ absl::StatusOr<RedistributeTensorRequested> RequestFromProto(const v1::Redistrib
   event.head = HeadOf(request);
   event.name = request.name();
   event.mesh = request.mesh();
-  TP_ASSIGN_OR_RETURN(event.placements, PlacementsOf(request.placements()));
+  TP_ASSIGN_OR_RETURN(event.placements, PlacementsOf(request.placements(), "placements"));
   event.as = request.as();
   return event;
 }
@@ -131,7 +131,7 @@ absl::StatusOr<LoadTensorsRequested> RequestFromProto(const v1::LoadTensorsReque
   event.head = HeadOf(request);
   event.directory = request.directory();
   event.mesh = request.mesh();
-  TP_ASSIGN_OR_RETURN(event.placements, PlacementsOf(request.placements()));
+  TP_ASSIGN_OR_RETURN(event.placements, PlacementsOf(request.placements(), "placements"));
   event.names.assign(request.names().begin(), request.names().end());
   return event;
 }

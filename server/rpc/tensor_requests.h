@@ -10,6 +10,10 @@
 
 namespace tp::server {
 
+// Axis name -> placement; whether a mesh has the axes is not checked.
+absl::StatusOr<NamedPlacements> PlacementsOf(const google::protobuf::Map<std::string, v1::Placement>& placements,
+                                             const std::string& field);
+
 absl::StatusOr<CreateMeshRequested> RequestFromProto(const v1::CreateMeshRequest& request);
 absl::StatusOr<DeleteMeshRequested> RequestFromProto(const v1::DeleteMeshRequest& request);
 absl::StatusOr<PutTensorRequested> RequestFromProto(const v1::PutTensorHeader& header);

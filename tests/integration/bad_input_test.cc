@@ -136,7 +136,7 @@ TEST_F(BadInput, Requests) {
   Refused({"forward", "mlp", "--input", "x="}, "INVALID_ARGUMENT", {"no values"});
   Refused({"forward", "mlp", "--input", "x=1,2,three"}, "INVALID_ARGUMENT", {"three"});
   Refused({"forward", "mlp", "--input", "x=/nowhere.npy"}, "NOT_FOUND", {"/nowhere.npy"});
-  Refused({"forward", "mlp", "--input", "x=@t"}, "UNIMPLEMENTED", {"@TENSOR"});
+  Refused({"forward", "mlp", "--input", "x=@t"}, "NOT_FOUND", {"input 'x'", "'t'"});
   for (const char* bad : {"-1", "257", "264", "9223372036854775807"})
     Refused({"forward", "kjv2", "--input", absl::StrCat("ids=256,65,", bad)}, "INVALID_ARGUMENT", {bad, "257", "2"});
   Refused({"generate", "kjv2", "--prompt-ids", "256,300"}, "INVALID_ARGUMENT", {"300", "257"});

@@ -3,6 +3,7 @@
 
 #include "common/base/status.h"
 #include "worker/runtime/runtime_impl.h"
+#include "worker/runtime/share_states.h"
 #include "worker/runtime/tensor_commands.h"
 
 namespace tp::worker {
@@ -26,6 +27,8 @@ void WorkerRuntime::Impl::Apply(const Command& command, Ack* ack, std::vector<st
     ack->status = ApplyCloseMesh(command);
   } else if (const auto* drop = std::get_if<DropTensors>(&command.kind)) {
     tensors_.Drop(drop->tensor_ids);
+  } else if (const auto* share = std::get_if<ShareStates>(&command.kind)) {
+    ack->status = ApplyShareStates(command, *share);
   } else {
     WorkOutcome outcome;
     if (const auto* run = std::get_if<Run>(&command.kind)) {
@@ -92,6 +95,14 @@ absl::Status WorkerRuntime::Impl::ApplyRelease(const Command& command, const Rel
   return absl::OkStatus();
 }
 
+absl::Status WorkerRuntime::Impl::ApplyShareStates(const Command& command, const ShareStates& share) {
+  const auto it = models_.find(share.model);
+  if (it == models_.end() || it->second->mesh_id != command.mesh_id) {
+    return absl::NotFoundError(absl::StrCat("model '", share.model, "' is not on mesh ", command.mesh_id, " here"));
+  }
+  return ShareStatesOf(*it->second, share, {*device_, *stream_, tensors_, memory_});
+}
+
 absl::Status WorkerRuntime::Impl::ApplyCloseMesh(const Command& command) {
   MeshEntry closed;  // freed outside the lock
   const std::lock_guard lock(mutex_);
@@ -141,16 +152,25 @@ WorkOutcome WorkerRuntime::Impl::ApplyRun(const Command& command, const Run& run
   const absl::StatusOr<LoadedModel*> model = ModelFor(command, run.model, (*communicator)->rank());
   absl::Status refused = model.status();
   std::deque<std::string> staged;  // keeps its strings in place
-  std::vector<std::string_view> inputs;
+  std::vector<RunBlock> inputs;
+  const auto note = [&](const RunInput& input, const absl::Status& status) {
+    if (!status.ok() && refused.ok()) refused = Annotate(status, absl::StrCat("input '", input.name, "'"));
+  };
   for (const RunInput& input : run.inputs) {
+    if (input.tensor_id != 0) {
+      absl::StatusOr<HeldTensorPtr> tensor = tensors_.Get(input.tensor_id);
+      note(input, tensor.status());
+      inputs.push_back({{}, tensor.ok() ? *std::move(tensor) : nullptr});
+      continue;
+    }
     if (input.stage_id == 0) {
-      inputs.push_back(input.data);
+      inputs.push_back({input.data, nullptr});
       continue;
     }
     absl::StatusOr<std::string> bytes = stages_->TakeBytes(input.stage_id);
-    if (!bytes.ok() && refused.ok()) refused = Annotate(bytes.status(), absl::StrCat("input '", input.name, "'"));
+    note(input, bytes.status());
     staged.push_back(bytes.ok() ? *std::move(bytes) : std::string());
-    inputs.push_back(staged.back());
+    inputs.push_back({staged.back(), nullptr});
   }
   Pace pace(*clock_, command.timeout * options_.time_scale, progress_);
   return ExecuteRun({*device_, *stream_, **communicator, arena_, pace, command.epoch, command.order},

@@ -162,7 +162,7 @@ ValueView ProgramExecutor::View(const StepContext& context, const BoundProgram& 
 }
 
 absl::Status ProgramExecutor::SetOperand(const StepContext& context, const BoundProgram& bound, int value,
-                                         const void* data, int64_t bytes) const {
+                                         const void* data, int64_t bytes, bool on_device) const {
   const ValueView view = View(context, bound, value);
   const int64_t expected = ElementCount(view.view.shape) * ItemSize(view.view.dtype);
   if (bytes != expected) {
@@ -171,6 +171,7 @@ absl::Status ProgramExecutor::SetOperand(const StepContext& context, const Bound
                                                    bytes));
   }
   if (view.view.data == nullptr || bytes == 0) return absl::OkStatus();  // nothing uses it
+  if (on_device) return context.device.CopyOnDevice(context.stream, data, view.view.data, bytes);
   return context.device.CopyToDevice(context.stream, data, view.view.data, bytes);
 }
 

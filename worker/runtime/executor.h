@@ -85,9 +85,10 @@ class ProgramExecutor {
   absl::StatusOr<Bindings> BindOperands(const std::map<int, Shape>& shapes) const;
   // Shapes and memory plan; the last few bindings are kept. The pointer lives until the next Bind.
   absl::StatusOr<const BoundProgram*> Bind(const Bindings& bindings);
-  // Copies this rank's block of an operand into the arena. INVALID_ARGUMENT for another number of bytes.
+  // Copies this rank's block of an operand, from the host's memory or the device's, into the arena. INVALID_ARGUMENT
+  // for another number of bytes.
   absl::Status SetOperand(const StepContext& context, const BoundProgram& bound, int value, const void* data,
-                          int64_t bytes) const;
+                          int64_t bytes, bool on_device = false) const;
   // Blocks until the step is done on the device. Allocates no device memory. Makes every collective call of the program
   // unless one fails.
   StepOutcome Execute(const StepContext& context, const BoundProgram& bound) const;

@@ -54,8 +54,23 @@ absl::StatusOr<const BoundProgram*> Prepare(const WorkContext& context, ProgramE
   return bound;
 }
 
+// Whether the block of a tensor is what the program takes as an operand.
+absl::Status CheckTensor(const ProgramExecutor& executor, const BoundProgram& bound, const Operand& operand,
+                         const HeldTensor& tensor, int rank) {
+  const ForwardProgram& program = executor.program();
+  const DTensorSpec& spec = program.values[operand.value].spec;
+  if (tensor.rank == rank && tensor.mesh == program.mesh && tensor.dtype == spec.dtype &&
+      tensor.shape == bound.global[operand.value] && tensor.placements == spec.placements) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("input '", operand.name, "': tensor ", tensor.id, " is ", std::string(DTypeName(tensor.dtype)),
+                   ShapeText(tensor.shape), " ", PlacementsText(tensor.mesh, tensor.placements), " on rank ",
+                   tensor.rank, ", the program takes ", SpecText(spec, program.mesh), " on rank ", rank));
+}
+
 absl::Status SetOperands(const WorkContext& context, const ProgramExecutor& executor, const BoundProgram& bound,
-                         const Run& run, const std::vector<std::string_view>& inputs) {
+                         const Run& run, const std::vector<RunBlock>& inputs) {
   const StepContext step = StepContextOf(context);
   for (const Operand& operand : executor.program().operands) {
     if (operand.kind == OperandKind::kPositions) {
@@ -73,24 +88,31 @@ absl::Status SetOperands(const WorkContext& context, const ProgramExecutor& exec
       while (i < run.inputs.size() && run.inputs[i].name != operand.name) ++i;
       if (i == run.inputs.size())
         return absl::InvalidArgumentError(absl::StrCat("input '", operand.name, "' is missing"));
-      TP_RETURN_IF_ERROR(
-          executor.SetOperand(step, bound, operand.value, inputs[i].data(), static_cast<int64_t>(inputs[i].size())));
+      if (inputs[i].tensor != nullptr) {
+        const HeldTensor& tensor = *inputs[i].tensor;
+        TP_RETURN_IF_ERROR(CheckTensor(executor, bound, operand, tensor, context.communicator.rank()));
+        TP_RETURN_IF_ERROR(executor.SetOperand(step, bound, operand.value, tensor.buffer->data(),
+                                                     tensor.size_bytes(), /*on_device=*/true));
+        continue;
+      }
+      TP_RETURN_IF_ERROR(executor.SetOperand(step, bound, operand.value, inputs[i].bytes.data(),
+                                                   static_cast<int64_t>(inputs[i].bytes.size())));
     }
   }
   return context.device.Synchronize(context.stream);
 }
 
-// The boxes of this rank's block of an output that it answers for.
+// The boxes of this rank's block of an output that it answers for; with `local_blocks` its whole block, as one.
 absl::Status AppendBlocks(const WorkContext& context, const ProgramExecutor& executor, const BoundProgram& bound,
-                          const NamedValue& output, std::vector<ResultBlock>* blocks) {
+                          const NamedValue& output, bool local_blocks, std::vector<ResultBlock>* blocks) {
   const ForwardProgram& program = executor.program();
   const absl::Span<const int> coordinate = executor.coordinate();
   const ValueView value = executor.View(StepContextOf(context), bound, output.value);
   const Shape& global = *value.global;
-  if (!IsOwner(value.spec->placements, program.mesh, coordinate)) return absl::OkStatus();
+  if (!local_blocks && !IsOwner(value.spec->placements, program.mesh, coordinate)) return absl::OkStatus();
   // Of an empty tensor rank 0 answers, so that its shape is known; of an empty shard nobody does.
   const int64_t elements = ElementCount(value.view.shape);
-  if (elements == 0 && (ElementCount(global) > 0 || context.communicator.rank() != 0)) return absl::OkStatus();
+  if (!local_blocks && elements == 0 && (ElementCount(global) > 0 || context.communicator.rank() != 0)) return absl::OkStatus();
   if (elements > 0 && value.view.data == nullptr) {
     return absl::UnimplementedError(absl::StrCat("output '", output.name, "' is a packed weight"));
   }
@@ -101,7 +123,7 @@ absl::Status AppendBlocks(const WorkContext& context, const ProgramExecutor& exe
     TP_RETURN_IF_ERROR(context.device.Synchronize(context.stream));
   }
   std::vector<Box> boxes = LocalBoxes(global, value.spec->placements, program.mesh, coordinate);
-  if (elements == 0) {
+  if (local_blocks || elements == 0) {
     boxes = {{LocalOffset(global, value.spec->placements, program.mesh, coordinate), value.view.shape, {}}};
   }
   for (const Box& box : boxes) {
@@ -132,7 +154,7 @@ void MoveLargeBlocks(RunResult* result, std::vector<std::string>* streamed) {
 }  // namespace
 
 WorkOutcome ExecuteRun(const WorkContext& shared, LoadedModel* model, const Run& run,
-                       const std::vector<std::string_view>& inputs, const absl::Status& refused) {
+                       const std::vector<RunBlock>& inputs, const absl::Status& refused) {
   WorkOutcome outcome;
   Arena own;  // of a program that came with the run: its memory is not kept
   const WorkContext context{
@@ -167,7 +189,7 @@ WorkOutcome ExecuteRun(const WorkContext& shared, LoadedModel* model, const Run&
   local = step.local;
   RunResult result;
   for (const NamedValue& output : executor->program().outputs) {
-    if (local.ok()) local = AppendBlocks(context, *executor, *bound, output, &result.blocks);
+    if (local.ok()) local = AppendBlocks(context, *executor, *bound, output, run.local_blocks, &result.blocks);
   }
   if (!headers.Agree(1, true, local)) return outcome;
   result.collectives = step.collectives;

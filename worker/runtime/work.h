@@ -13,6 +13,7 @@
 #include "worker/runtime/agreement.h"
 #include "worker/runtime/loaded_model.h"
 #include "worker/runtime/pace.h"
+#include "worker/runtime/tensor_table.h"
 
 namespace tp::worker {
 
@@ -38,12 +39,13 @@ struct WorkOutcome {
 // The headers of one command: agrees with all ranks and keeps what they agreed on in the outcome.
 class CommandHeaders {
  public:
-  // `outcome` must outlive it. `fingerprint`: of what the ranks are about to do; equal on all.
-  CommandHeaders(const WorkContext& context, uint64_t fingerprint, WorkOutcome* outcome)
+  // `outcome` must outlive it. `fingerprint`: of what the ranks are about to do; equal on all. `ranks`: that take part;
+  // empty = all.
+  CommandHeaders(const WorkContext& context, uint64_t fingerprint, WorkOutcome* outcome, std::vector<int> ranks = {})
       : agreement_(
             context.communicator,
             {.epoch = static_cast<uint32_t>(context.epoch), .sequence = context.order, .fingerprint = fingerprint},
-            context.pace),
+            context.pace, std::move(ranks)),
         outcome_(outcome) {}
   // Agreement::Exchange; false where the command ends here. The outcome's status, failed rank and transport are those
   // agreed on.
@@ -60,14 +62,21 @@ class CommandHeaders {
   WorkOutcome* const outcome_;
 };
 
+// This rank's block of an input.
+struct RunBlock {
+  std::string_view bytes = {};     // row-major, where `tensor` is nullptr
+  HeldTensorPtr tensor = nullptr;  // of the rank, mesh axes, type and placements of the program's operand
+};
+
 // `refused`: why this rank can't run the command at all (unknown model, unfinished input); it takes part in the
-// headers. `inputs`: bytes of run.inputs, in their order. `model` is nullptr only where `refused` is set.
+// headers. `inputs`: of run.inputs, in their order. A run's own program is made ready here and kept until another. `model` is nullptr only where `refused` is set.
 WorkOutcome ExecuteRun(const WorkContext& context, LoadedModel* model, const Run& run,
-                       const std::vector<std::string_view>& inputs, const absl::Status& refused);
+                       const std::vector<RunBlock>& inputs, const absl::Status& refused);
 
 // Joins, leaves and pieces take effect before the first step, which takes in all pieces and one token of every other
 // sequence that is past its prompt; later steps take one token of each. Sequences that took part in a step that failed
-// end on every rank and free their pages. Ids that are not there (they stopped, left or failed) are skipped.
+// end on every rank and free their pages. Ids that are not there (they stopped, left or failed) are skipped. The ranks of
+// decode.ranks agree among themselves: other replicas of the model run other commands.
 WorkOutcome ExecuteDecode(const WorkContext& context, LoadedModel* model, const Decode& decode,
                           const absl::Status& refused);
 

@@ -1,4 +1,4 @@
-// Client over gRPC. Each file here holds a part of its methods: models.cc, requests.cc (forward, generate), tensors.cc,
+// Client over gRPC. Each file here holds a part of its methods: models.cc, forward.cc, generate.cc, tensors.cc,
 // tensor_streams.cc, grpc_client.cc (the rest). Thread-safe.
 #pragma once
 
@@ -33,17 +33,21 @@ bool WriteChunks(uint32_t index, const std::string& bytes, const Write& write) {
 
 class GrpcClient : public Client {
  public:
+  using Client::Forward;
   using TensorClient::GetTensor;
   using TensorClient::PutTensor;
 
   explicit GrpcClient(const ClientOptions& options);
 
   absl::StatusOr<SubmitResult> Submit(const std::string& submission, const SubmitOptions& options) override;
+  absl::StatusOr<ModelSummary> CreateModel(const std::string& submission, const std::string& name) override;
+  absl::StatusOr<ModelSummary> InitStates(const std::string& name, bool buffers_on_cpu) override;
+  absl::StatusOr<SubmitResult> Parallelize(const std::string& name, const ParallelizeOptions& options) override;
   absl::StatusOr<std::vector<ModelSummary>> ListModels() override;
   absl::StatusOr<ModelDescription> GetModel(const std::string& name, bool include_submission) override;
   absl::Status DeleteModel(const std::string& name) override;
   absl::Status WatchModel(const std::string& name, const std::function<bool(const ModelSummary&)>& on_change) override;
-  absl::StatusOr<ForwardResult> Forward(const std::string& model, const std::vector<NamedTensor>& inputs) override;
+  absl::StatusOr<ForwardResult> Forward(const ForwardRequest& request) override;
   absl::Status Generate(const GenerateOptions& options,
                         const std::function<bool(const GenerateChunk&)>& on_chunk) override;
   absl::StatusOr<std::vector<WorkerInfo>> ListWorkers() override;

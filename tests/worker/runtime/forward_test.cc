@@ -7,6 +7,7 @@
 #include "tests/support/model_builders.h"
 #include "tests/support/runtime_cluster.h"
 #include "tests/support/simulator.h"
+#include "tests/support/tensor_cluster.h"
 
 namespace tp::testing {
 namespace {
@@ -105,6 +106,48 @@ TEST(Forward, LargeOutputsAreStreamed) {
   double sum = 0;
   for (int i = 0; i < 64; ++i) sum += y[511 * 64 + i];
   EXPECT_NEAR(sum, 1, 1e-5);  // the last row of a softmax
+}
+
+TEST(Forward, TensorsOfTheRanksGoInAndEveryRanksBlockComesOut) {
+  RuntimeCluster cluster(2);
+  ASSERT_EQ(cluster.Connect(), absl::OkStatus());
+  ASSERT_EQ(cluster.Load(MlpSubmission(6, 10, 2)), absl::OkStatus());
+  const HostTensor x = Ramp({3, 6}, 1);
+  const ClusterAnswer full = cluster.Forward("mlp", {{"x", x}});
+  ASSERT_EQ(full.status, absl::OkStatus());
+  TensorCluster tensors(cluster);
+  const TestMesh mesh = *tensors.Connect("tp=2", {0, 1}), turned = *tensors.Connect("tp=2", {1, 0});
+  ASSERT_EQ(tensors.Put(mesh, 7, x, {Placement::Replicate()}), absl::OkStatus());
+  ASSERT_EQ(tensors.Put(mesh, 8, x, {Placement::Shard(0)}), absl::OkStatus());
+  ASSERT_EQ(tensors.Put(turned, 9, x, {Placement::Replicate()}), absl::OkStatus());
+  const auto run = [&](uint64_t tensor_id) {
+    cluster.Send([&](int) {
+      tp::Run command;
+      command.model = "mlp";
+      RunInput input;
+      input.name = "x";
+      input.global_shape = {3, 6};
+      input.tensor_id = tensor_id;
+      command.inputs = {input};
+      command.local_blocks = true;
+      return command;
+    });
+    return cluster.Collect();
+  };
+  const ClusterAnswer answer = run(7);
+  ASSERT_EQ(answer.status, absl::OkStatus());
+  for (const Ack& ack : answer.acks) {
+    ASSERT_EQ(ack.run.blocks.size(), 1u);  // a copy on each
+    EXPECT_EQ(ack.run.blocks[0].data, full.outputs.at("y").bytes);
+    EXPECT_EQ(ack.run.blocks[0].offset, (Shape{0, 0}));
+  }
+  EXPECT_EQ(*tensors.Get(mesh, 7), x);
+  const absl::Status cut = run(8).status, moved = run(9).status;
+  EXPECT_EQ(cut.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(cut.message()), HasSubstr("tp=S(0)"));
+  EXPECT_EQ(moved.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(run(10).status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(run(7).status, absl::OkStatus());
 }
 
 // Fails the n-th product of one rank.
