@@ -1,5 +1,6 @@
 // A program that also answers what each module answers, for comparing two runs module by module. Example: outputs
-// "logits", then "embed:output", "layers.0.attention.q_proj:output", ... in the order in which modules end. Pure.
+// "logits", then "embed:output", "layers.0.attention.q_proj:output", ... in the order in which modules end; outputs of
+// a composite have their names in its graph. Pure.
 #pragma once
 
 #include <vector>

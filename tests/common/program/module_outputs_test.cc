@@ -101,8 +101,8 @@ TEST(ModuleOutputsTest, FollowTheModelsInTheOrderInWhichModulesEnd) {
       Names(model.program),
       ElementsAre("logits", "embed:output", "layers.0.norm1:output", "layers.0.attn.q_proj:output",
                   "layers.0.attn.k_proj:output", "layers.0.attn.v_proj:output", "layers.0.attn.o_proj:output",
-                  "layers.0.attn:output", "layers.0.norm2:output", "layers.0.mlp.w1:output", "layers.0.mlp.w3:output",
-                  "layers.0.mlp.w2:output", "layers.0.mlp:output", "layers.0:output", "norm:output", "head:output"));
+                  "layers.0.attn:y", "layers.0.norm2:output", "layers.0.mlp.w1:output", "layers.0.mlp.w3:output",
+                  "layers.0.mlp.w2:output", "layers.0.mlp:y", "layers.0:y", "norm:output", "head:output"));
   EXPECT_FALSE(model.step_program.has_value());
   EXPECT_EQ(model.fingerprint, FingerprintOf(model.program));
 }
