@@ -105,6 +105,37 @@ class DeviceContract : public ::testing::TestWithParam<DeviceFactory> {
     for (double& value : values) value = uniform(generator);
     return AsDType(dtype, values);
   }
+  // visit(index, row-major position) for every element of a shape.
+  static void ForIndices(const Shape& shape, const std::function<void(const Shape&, size_t)>& visit) {
+    Shape index(shape.size(), 0);
+    for (int64_t i = 0; i < ElementCount(shape); ++i) {
+      visit(index, static_cast<size_t>(i));
+      for (size_t d = shape.size(); d-- > 0;) {
+        if (++index[d] < shape[d]) break;
+        index[d] = 0;
+      }
+    }
+  }
+  // Position of the element that `index` (of an output's) reads in a row-major operand of `shape`, which broadcasts.
+  static size_t At(const Shape& shape, const Shape& index) {
+    int64_t at = 0;
+    const size_t skip = index.size() - shape.size();
+    for (size_t d = 0; d < shape.size(); ++d) at = at * shape[d] + (shape[d] == 1 ? 0 : index[skip + d]);
+    return static_cast<size_t>(at);
+  }
+  // Small integers that every dtype holds, of both signs; 0 and 1 for BOOL.
+  static std::vector<double> Integers(DType dtype, int64_t count, uint32_t seed) {
+    std::mt19937 generator(seed);
+    std::vector<double> values(static_cast<size_t>(count));
+    for (double& value : values) {
+      const double number = static_cast<double>(generator() % 15) - 7;
+      value = dtype == DType::kBool ? std::fmod(std::fabs(number), 2)
+              : dtype == DType::kU8 ? std::fabs(number)
+                                    : number;
+    }
+    return values;
+  }
+
   // Rounding of a result: F32 with some accumulated error, BF16 half a unit in the last place and a bit.
   static double Tolerance(DType dtype) { return dtype == DType::kBF16 ? 1.0 / 200 : 2e-6; }
 

@@ -15,7 +15,17 @@ TEST_P(DeviceContract, UnaryFunctionsEqualTheirDefinitions) {
       {UnaryOp::kGelu, [](double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }},
       {UnaryOp::kGeluTanh,
        [](double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }},
-      {UnaryOp::kNegate, [](double x) { return -x; }}};
+      {UnaryOp::kNegate, [](double x) { return -x; }},
+      {UnaryOp::kAbs, [](double x) { return std::fabs(x); }},
+      {UnaryOp::kLog, [](double x) { return std::log(x); }},
+      {UnaryOp::kSqrt, [](double x) { return std::sqrt(x); }},
+      {UnaryOp::kRsqrt, [](double x) { return 1 / std::sqrt(x); }},
+      {UnaryOp::kSin, [](double x) { return std::sin(x); }},
+      {UnaryOp::kCos, [](double x) { return std::cos(x); }},
+      {UnaryOp::kTanh, [](double x) { return std::tanh(x); }},
+      {UnaryOp::kSigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }},
+      // Of numbers whose power F32 holds, and of some beyond.
+      {UnaryOp::kExp, [](double x) { return x > 88.8 ? INFINITY : std::exp(x); }}};
   for (const auto& [op, function] : functions) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const int64_t count : {0, 1, 7, 15, 16, 17, 257, 40000}) {
@@ -44,10 +54,42 @@ TEST_P(DeviceContract, UnaryKeepsNaNAndLargeValues) {
 TEST_P(DeviceContract, UnaryOfOtherTypesIsUnimplemented) {
   const DeviceTensor input = PutIds({1}, {1});
   const DeviceTensor output = PutIds({1}, {0});
-  EXPECT_EQ(Done(device_->Unary(*stream_, UnaryOp::kSilu, input.view, output.view)).code(),
-            absl::StatusCode::kUnimplemented);
-  ASSERT_EQ(Done(device_->Unary(*stream_, UnaryOp::kNegate, input.view, output.view)), absl::OkStatus());
-  EXPECT_THAT(Ids(output), ::testing::ElementsAre(-1));
+  for (const UnaryOp op : {UnaryOp::kSilu, UnaryOp::kExp, UnaryOp::kNot}) {
+    EXPECT_EQ(Done(device_->Unary(*stream_, op, input.view, output.view)).code(), absl::StatusCode::kUnimplemented);
+  }
+}
+
+TEST_P(DeviceContract, UnaryOfIntegersAndBooleans) {
+  for (const DType dtype : {DType::kI64, DType::kI32}) {
+    const double lowest = dtype == DType::kI64 ? -0x1p63 : -0x1p31;
+    const DeviceTensor input = Put(dtype, {4}, {-3, 0, 5, lowest}), output = Empty(dtype, {4});
+    ASSERT_EQ(Done(device_->Unary(*stream_, UnaryOp::kNegate, input.view, output.view)), absl::OkStatus());
+    EXPECT_THAT(Values(output), ::testing::ElementsAre(3, 0, -5, lowest));
+    ASSERT_EQ(Done(device_->Unary(*stream_, UnaryOp::kAbs, input.view, output.view)), absl::OkStatus());
+    EXPECT_THAT(Values(output), ::testing::ElementsAre(3, 0, 5, lowest));
+    ASSERT_EQ(Done(device_->Unary(*stream_, UnaryOp::kRelu, input.view, output.view)), absl::OkStatus());
+    EXPECT_THAT(Values(output), ::testing::ElementsAre(0, 0, 5, 0));
+  }
+  const DeviceTensor input = Put(DType::kBool, {3}, {0, 1, 0}), output = Empty(DType::kBool, {3});
+  ASSERT_EQ(Done(device_->Unary(*stream_, UnaryOp::kNot, input.view, output.view)), absl::OkStatus());
+  EXPECT_THAT(Values(output), ::testing::ElementsAre(1, 0, 1));
+}
+
+TEST_P(DeviceContract, UnaryAtTheEdges) {
+  const double nan = std::nan(""), inf = INFINITY;
+  const DeviceTensor input = Put(DType::kF32, {5}, {nan, inf, -inf, 0, -1}), output = Empty(DType::kF32, {5});
+  const std::vector<std::pair<UnaryOp, std::vector<double>>> cases = {
+      {UnaryOp::kExp, {nan, inf, 0, 1, std::exp(-1)}},
+      {UnaryOp::kLog, {nan, inf, nan, -inf, nan}},
+      {UnaryOp::kSqrt, {nan, inf, nan, 0, nan}},
+      {UnaryOp::kRsqrt, {nan, 0, nan, inf, nan}},
+      {UnaryOp::kTanh, {nan, 1, -1, 0, std::tanh(-1)}},
+      {UnaryOp::kSigmoid, {nan, 1, 0, 0.5, 1 / (1 + std::exp(1))}},
+      {UnaryOp::kAbs, {nan, inf, inf, 0, 1}}};
+  for (const auto& [op, want] : cases) {
+    ASSERT_EQ(Done(device_->Unary(*stream_, op, input.view, output.view)), absl::OkStatus());
+    ExpectNear(Values(output), want, 1e-6);
+  }
 }
 
 struct BroadcastCase {

@@ -7,6 +7,8 @@
 
 namespace tp::testing {
 
+using worker::Extreme;
+
 TEST_P(DeviceContract, RmsNormMultipliesAfterTheCastBack) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const DType weight_dtype : {DType::kF32, DType::kBF16}) {
@@ -44,6 +46,45 @@ TEST_P(DeviceContract, RmsNormRoundsTwiceInBF16) {
   ExpectNear(Values(output), {2.546875, 3.40625}, 0);
 }
 
+TEST_P(DeviceContract, LayerNormOverTheLastDims) {
+  struct Case {
+    Shape shape;
+    int dims;
+  };
+  const std::vector<Case> cases = {{{0, 4}, 1},  {{3, 0}, 1},    {{5}, 1},       {{7, 1}, 1},
+                                   {{3, 17}, 1}, {{2, 3, 5}, 2}, {{70, 257}, 1}, {{2, 3}, 2}};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const DType weight_dtype : {DType::kF32, DType::kBF16}) {
+      for (const auto& [shape, dims] : cases) {
+        for (int given = 0; given < 4; ++given) {  // bit 0: weight, bit 1: bias
+          const Shape inner(shape.end() - dims, shape.end());
+          const int64_t d = ElementCount(inner);
+          auto x = Random(dtype, ElementCount(shape), 21);
+          for (double& value : x) value = AsDType(dtype, {value + 4})[0];  // far from 0: the mean must go first
+          const auto w = Random(weight_dtype, d, 22), b = Random(weight_dtype, d, 23);
+          const DeviceTensor input = Put(dtype, shape, x), output = Empty(dtype, shape);
+          const DeviceTensor weight = Put(weight_dtype, inner, w), bias = Put(weight_dtype, inner, b);
+          const ConstTensorView weight_view = weight.view, bias_view = bias.view;
+          ASSERT_EQ(Done(device_->LayerNorm(*stream_, input.view, (given & 1) != 0 ? &weight_view : nullptr,
+                                            (given & 2) != 0 ? &bias_view : nullptr, dims, 1e-5, output.view)),
+                    absl::OkStatus());
+          std::vector<double> want;
+          for (size_t first = 0; d > 0 && first < x.size(); first += static_cast<size_t>(d)) {
+            double mean = 0, variance = 0;
+            for (int64_t i = 0; i < d; ++i) mean += x[first + i] / static_cast<double>(d);
+            for (int64_t i = 0; i < d; ++i) variance += std::pow(x[first + i] - mean, 2) / static_cast<double>(d);
+            for (int64_t i = 0; i < d; ++i) {
+              const double normed = (x[first + i] - mean) / std::sqrt(variance + 1e-5);
+              want.push_back(normed * ((given & 1) != 0 ? w[i] : 1) + ((given & 2) != 0 ? b[i] : 0));
+            }
+          }
+          ExpectNear(Values(output), want, dtype == DType::kBF16 ? 1.0 / 200 : 1e-5);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(DeviceContract, SoftmaxOverEveryDim) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const Shape& shape : std::vector<Shape>{{1}, {257}, {3, 17}, {2, 0}, {0, 4}, {4, 5, 6}, {2, 300, 90}}) {
@@ -57,6 +98,8 @@ TEST_P(DeviceContract, SoftmaxOverEveryDim) {
         const DeviceTensor output = Empty(dtype, shape);
         const int given = dim % 2 == 0 ? dim : dim - static_cast<int>(shape.size());  // negative dims too
         ASSERT_EQ(Done(device_->Softmax(*stream_, input.view, given, output.view)), absl::OkStatus());
+        const DeviceTensor logs = Empty(dtype, shape);
+        ASSERT_EQ(Done(device_->LogSoftmax(*stream_, input.view, given, logs.view)), absl::OkStatus());
         const int64_t count = shape[static_cast<size_t>(dim)];
         const int64_t inner = ElementCount(absl::MakeConstSpan(shape).subspan(static_cast<size_t>(dim) + 1));
         std::vector<double> want(x.size());
@@ -67,6 +110,8 @@ TEST_P(DeviceContract, SoftmaxOverEveryDim) {
           want[static_cast<size_t>(i)] = 1 / sum;
         }
         ExpectNear(Values(output), want, Tolerance(dtype));
+        for (double& value : want) value = std::log(value);
+        ExpectNear(Values(logs), want, Tolerance(dtype));
       }
     }
   }
@@ -79,6 +124,8 @@ TEST_P(DeviceContract, SoftmaxOfLargeValuesMasksAndNaN) {
   const DeviceTensor output = Empty(DType::kF32, {3, 3});
   ASSERT_EQ(Done(device_->Softmax(*stream_, input.view, 1, output.view)), absl::OkStatus());
   ExpectNear(Values(output), {0.5, 0.5, 0, nan, nan, nan, nan, nan, nan}, 1e-7);
+  ASSERT_EQ(Done(device_->LogSoftmax(*stream_, input.view, 1, output.view)), absl::OkStatus());
+  ExpectNear(Values(output), {-std::log(2), -std::log(2), -inf, nan, nan, nan, nan, nan, nan}, 1e-7);
 }
 
 TEST_P(DeviceContract, RotaryTurnsHalvesByGlobalPositions) {
@@ -133,6 +180,10 @@ TEST_P(DeviceContract, EmbeddingLooksUpItsOwnRowsOnly) {
     const DeviceTensor output = Empty(dtype, {2, 3, 2});
     ASSERT_EQ(Done(device_->Embedding(*stream_, ids.view, table.view, 2, 6, output.view)), absl::OkStatus());
     EXPECT_THAT(Values(output), ::testing::ElementsAre(0, 0, 20, 21, 40, 41, 0, 0, 30, 31, 0, 0));
+    const DeviceTensor narrow = Put(DType::kI32, {1, 3}, {4, 1, 2});
+    const DeviceTensor few = Empty(dtype, {1, 3, 2});
+    ASSERT_EQ(Done(device_->Embedding(*stream_, narrow.view, table.view, 2, 6, few.view)), absl::OkStatus());
+    EXPECT_THAT(Values(few), ::testing::ElementsAre(40, 41, 0, 0, 20, 21));
   }
 }
 
@@ -165,9 +216,9 @@ TEST_P(DeviceContract, ArgMaxTakesTheLowestIndexAndNaNFirst) {
   const DeviceTensor input =
       Put(DType::kF32, {4, 4}, {1, 3, 3, 2, nan, 9, nan, 1, -5, -4, -9, -4, 1, nan, INFINITY, 0});
   const DeviceTensor output = Empty(DType::kI64, {4});
-  ASSERT_EQ(Done(device_->ArgMax(*stream_, input.view, -1, output.view)), absl::OkStatus());
+  ASSERT_EQ(Done(device_->ArgExtreme(*stream_, Extreme::kMax, input.view, -1, nullptr, output.view)), absl::OkStatus());
   EXPECT_THAT(Ids(output), ::testing::ElementsAre(1, 0, 1, 1));
-  ASSERT_EQ(Done(device_->ArgMax(*stream_, input.view, 0, output.view)), absl::OkStatus());
+  ASSERT_EQ(Done(device_->ArgExtreme(*stream_, Extreme::kMax, input.view, 0, nullptr, output.view)), absl::OkStatus());
   EXPECT_THAT(Ids(output), ::testing::ElementsAre(1, 3, 1, 0));
 }
 
@@ -179,14 +230,16 @@ TEST_P(DeviceContract, ArgMaxOfEveryTypeAndOfEmptyShapes) {
     x[201] = 5;
     const DeviceTensor input = Put(dtype, {1, 257}, x);
     const DeviceTensor output = Empty(DType::kI64, {1, 1});
-    ASSERT_EQ(Done(device_->ArgMax(*stream_, input.view, 1, output.view)), absl::OkStatus());
+    ASSERT_EQ(Done(device_->ArgExtreme(*stream_, Extreme::kMax, input.view, 1, nullptr, output.view)),
+              absl::OkStatus());
     EXPECT_THAT(Ids(output), ::testing::ElementsAre(200));
   }
   const DeviceTensor empty = Put(DType::kF32, {0, 3}, {});
   const DeviceTensor none = Empty(DType::kI64, {0});
-  EXPECT_EQ(Done(device_->ArgMax(*stream_, empty.view, 1, none.view)), absl::OkStatus());
+  EXPECT_EQ(Done(device_->ArgExtreme(*stream_, Extreme::kMax, empty.view, 1, nullptr, none.view)), absl::OkStatus());
   const DeviceTensor three = Empty(DType::kI64, {3});
-  EXPECT_EQ(Done(device_->ArgMax(*stream_, empty.view, 0, three.view)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Done(device_->ArgExtreme(*stream_, Extreme::kMax, empty.view, 0, nullptr, three.view)).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_P(DeviceContract, SelectRowsCopiesRowsInOrder) {

@@ -4,9 +4,13 @@
 #include "hwy/targets.h"
 #include "tests/contract/device_contract.h"
 #include "tests/contract/device_contract_attention.h"
+#include "tests/contract/device_contract_binary.h"
 #include "tests/contract/device_contract_elementwise.h"
+#include "tests/contract/device_contract_index.h"
 #include "tests/contract/device_contract_linear.h"
 #include "tests/contract/device_contract_memory.h"
+#include "tests/contract/device_contract_products.h"
+#include "tests/contract/device_contract_reduce.h"
 #include "tests/contract/device_contract_rows.h"
 #include "worker/device/cpu/cpu_device.h"
 
@@ -30,6 +34,7 @@ const auto kName = [](const ::testing::TestParamInfo<DeviceFactory>& info) { ret
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceContract, kDevices, kName);
 INSTANTIATE_TEST_SUITE_P(Devices, LinearContract, kDevices, kName);
 INSTANTIATE_TEST_SUITE_P(Devices, AttentionContract, kDevices, kName);
+INSTANTIATE_TEST_SUITE_P(Devices, ProductContract, kDevices, kName);
 
 TEST(CpuDevice, SaysWhatItIs) {
   EXPECT_THAT((*CreateCpuDevice({.threads = 1}))->Describe(), ::testing::MatchesRegex("cpu \\([A-Z0-9]+, 1 thread\\)"));

@@ -38,6 +38,13 @@ class ForwardingDevice : public worker::Device {
                        absl::Span<const int64_t> to_offset, absl::Span<const int64_t> sizes) override {
     return device_->CopyBox(s, from, from_offset, to, to_offset, sizes);
   }
+  absl::Status CopyStrided(Stream& s, const In& from, absl::Span<const int64_t> from_strides, const Out& to,
+                           absl::Span<const int64_t> to_strides, absl::Span<const int64_t> sizes) override {
+    return device_->CopyStrided(s, from, from_strides, to, to_strides, sizes);
+  }
+  absl::Status Arange(Stream& s, int64_t start, int64_t step, const Out& output) override {
+    return device_->Arange(s, start, step, output);
+  }
   absl::StatusOr<std::unique_ptr<worker::PackedWeight>> PackWeight(Stream& s, const In& weight) override {
     return device_->PackWeight(s, weight);
   }
@@ -48,12 +55,22 @@ class ForwardingDevice : public worker::Device {
                       const Out& output) override {
     return device_->Linear(s, input, weight, bias, output);
   }
+  absl::Status MatMul(Stream& s, const In& a, const In& b, const Out& output) override {
+    return device_->MatMul(s, a, b, output);
+  }
+  absl::Status Convolution(Stream& s, const worker::ConvolutionArguments& arguments) override {
+    return device_->Convolution(s, arguments);
+  }
   absl::Status Embedding(Stream& s, const In& ids, const In& table, int64_t row_begin, int64_t vocabulary,
                          const Out& output) override {
     return device_->Embedding(s, ids, table, row_begin, vocabulary, output);
   }
   absl::Status RmsNorm(Stream& s, const In& input, const In& weight, double eps, const Out& output) override {
     return device_->RmsNorm(s, input, weight, eps, output);
+  }
+  absl::Status LayerNorm(Stream& s, const In& input, const In* weight, const In* bias, int dims, double eps,
+                         const Out& output) override {
+    return device_->LayerNorm(s, input, weight, bias, dims, eps, output);
   }
   absl::Status Rotary(Stream& s, const In& input, const In& positions, double theta, const Out& output) override {
     return device_->Rotary(s, input, positions, theta, output);
@@ -67,6 +84,15 @@ class ForwardingDevice : public worker::Device {
   absl::Status Binary(Stream& s, worker::BinaryOp op, const In& a, const In& b, const Out& output) override {
     return device_->Binary(s, op, a, b, output);
   }
+  absl::Status BinaryScalar(Stream& s, worker::BinaryOp op, const In& a, double b, const Out& output) override {
+    return device_->BinaryScalar(s, op, a, b, output);
+  }
+  absl::Status Where(Stream& s, const In& condition, const In& a, const In& b, const Out& output) override {
+    return device_->Where(s, condition, a, b, output);
+  }
+  absl::Status MaskedFill(Stream& s, const In& input, const In& mask, double value, const Out& output) override {
+    return device_->MaskedFill(s, input, mask, value, output);
+  }
   absl::Status Scale(Stream& s, const In& input, double factor, const Out& output) override {
     return device_->Scale(s, input, factor, output);
   }
@@ -74,8 +100,23 @@ class ForwardingDevice : public worker::Device {
   absl::Status Softmax(Stream& s, const In& input, int dim, const Out& output) override {
     return device_->Softmax(s, input, dim, output);
   }
-  absl::Status ArgMax(Stream& s, const In& input, int dim, const Out& output) override {
-    return device_->ArgMax(s, input, dim, output);
+  absl::Status LogSoftmax(Stream& s, const In& input, int dim, const Out& output) override {
+    return device_->LogSoftmax(s, input, dim, output);
+  }
+  absl::Status Reduce(Stream& s, worker::Reduction op, const In& input, absl::Span<const int> dims, double divisor,
+                      const Out& output) override {
+    return device_->Reduce(s, op, input, dims, divisor, output);
+  }
+  absl::Status ArgExtreme(Stream& s, worker::Extreme which, const In& input, int dim, const Out* values,
+                          const Out& indices) override {
+    return device_->ArgExtreme(s, which, input, dim, values, indices);
+  }
+  absl::Status TopK(Stream& s, const In& input, int64_t k, int dim, const Out& values, const Out& indices) override {
+    return device_->TopK(s, input, k, dim, values, indices);
+  }
+  absl::Status Gather(Stream& s, const In& input, const In& index, int dim, int64_t begin, int64_t limit,
+                      std::optional<int64_t> ignored, const Out& output) override {
+    return device_->Gather(s, input, index, dim, begin, limit, ignored, output);
   }
   absl::Status Transpose(Stream& s, const In& input, absl::Span<const int> permutation, const Out& output) override {
     return device_->Transpose(s, input, permutation, output);

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -15,6 +16,17 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tp::worker::kernels::HWY_NAMESPACE {
+
+// A function that has no vector form, element by element.
+template <typename T, typename Function>
+HWY_INLINE void MapLanes(const T* in, T* out, int64_t count, const Function& function) {
+  MapRow(in, out, count, [&function](auto d, auto x) HWY_ATTR {
+    HWY_ALIGN float lane[hn::MaxLanes(FloatTag())];
+    hn::Store(x, d, lane);
+    for (float& v : lane) v = function(v);
+    return hn::Load(d, lane);
+  });
+}
 
 template <typename T>
 void UnaryRow(UnaryOp op, const T* in, T* out, int64_t count) {
@@ -34,13 +46,31 @@ void UnaryRow(UnaryOp op, const T* in, T* out, int64_t count) {
       });
     case UnaryOp::kNegate:
       return MapRow(in, out, count, [](auto, auto x) HWY_ATTR { return hn::Neg(x); });
-    case UnaryOp::kGelu:  // erf has no vector form
+    case UnaryOp::kGelu:
+      return MapLanes(in, out, count, [](float v) { return 0.5f * v * (1.0f + std::erf(v * 0.7071067811865476f)); });
+    case UnaryOp::kAbs:
+      return MapRow(in, out, count, [](auto, auto x) HWY_ATTR { return hn::Abs(x); });
+    case UnaryOp::kExp:
+      return MapRow(in, out, count, [](auto d, auto x) HWY_ATTR { return Exponential(d, x); });
+    case UnaryOp::kLog:
+      return MapLanes(in, out, count, [](float v) { return std::log(v); });
+    case UnaryOp::kSqrt:
+      return MapRow(in, out, count, [](auto, auto x) HWY_ATTR { return hn::Sqrt(x); });
+    case UnaryOp::kRsqrt:
+      return MapRow(in, out, count, [](auto d, auto x) HWY_ATTR { return hn::Div(hn::Set(d, 1.0f), hn::Sqrt(x)); });
+    case UnaryOp::kSin:
+      return MapLanes(in, out, count, [](float v) { return std::sin(v); });
+    case UnaryOp::kCos:
+      return MapLanes(in, out, count, [](float v) { return std::cos(v); });
+    case UnaryOp::kTanh:
+      return MapLanes(in, out, count, [](float v) { return std::tanh(v); });
+    case UnaryOp::kSigmoid:
       return MapRow(in, out, count, [](auto d, auto x) HWY_ATTR {
-        HWY_ALIGN float lane[hn::MaxLanes(FloatTag())];
-        hn::Store(x, d, lane);
-        for (float& v : lane) v = 0.5f * v * (1.0f + std::erf(v * 0.7071067811865476f));
-        return hn::Load(d, lane);
+        const auto one = hn::Set(d, 1.0f);
+        return hn::Div(one, hn::Add(one, Exponential(d, hn::Neg(x))));
       });
+    case UnaryOp::kNot:  // of BOOL only
+      return;
   }
 }
 void UnaryF32(UnaryOp op, const float* in, float* out, int64_t count) { UnaryRow(op, in, out, count); }
@@ -94,6 +124,23 @@ T* As(const TensorView& view) {
   return static_cast<T*>(view.data);
 }
 
+// The negative of the lowest integer wraps around to itself.
+template <typename N>
+absl::Status UnaryIntegers(int threads, UnaryOp op, const ConstTensorView& input, const TensorView& output) {
+  using Unsigned = std::make_unsigned_t<N>;
+  if (op != UnaryOp::kNegate && op != UnaryOp::kAbs && op != UnaryOp::kRelu) {
+    return Unimplemented("unary", input.dtype);
+  }
+  return ForElements(threads, input, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const N x = As<N>(input)[i];
+      const N negative = static_cast<N>(Unsigned{0} - static_cast<Unsigned>(x));
+      const N below = op == UnaryOp::kRelu ? 0 : negative;  // of an x below 0
+      As<N>(output)[i] = x < 0 || op == UnaryOp::kNegate ? below : x;
+    }
+  });
+}
+
 }  // namespace
 
 std::string TargetName() { return HWY_DYNAMIC_DISPATCH(Target)(); }
@@ -120,25 +167,31 @@ absl::Status CheckSame(std::string_view kernel, const ConstTensorView& a, const 
 
 absl::Status Unary(int threads, UnaryOp op, const ConstTensorView& input, const TensorView& output) {
   TP_RETURN_IF_ERROR(CheckSame("unary", input, output));
-  if (input.dtype == DType::kF32) {
-    return ForElements(threads, input, [&](int64_t begin, int64_t end) {
-      HWY_DYNAMIC_DISPATCH(UnaryF32)(op, As<float>(input) + begin, As<float>(output) + begin, end - begin);
-    });
-  }
-  if (input.dtype == DType::kBF16) {
-    return ForElements(threads, input, [&](int64_t begin, int64_t end) {
-      HWY_DYNAMIC_DISPATCH(UnaryBF16)(op, As<uint16_t>(input) + begin, As<uint16_t>(output) + begin, end - begin);
-    });
-  }
-  if (op == UnaryOp::kNegate && input.dtype == DType::kI64) {
-    return ForElements(threads, input, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) As<uint64_t>(output)[i] = 0 - As<uint64_t>(input)[i];
-    });
-  }
-  if (op == UnaryOp::kNegate && input.dtype == DType::kF64) {
-    return ForElements(threads, input, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) As<double>(output)[i] = -As<double>(input)[i];
-    });
+  if ((op == UnaryOp::kNot) != (input.dtype == DType::kBool)) return Unimplemented("unary", input.dtype);
+  switch (input.dtype) {
+    case DType::kF32:
+      return ForElements(threads, input, [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(UnaryF32)(op, As<float>(input) + begin, As<float>(output) + begin, end - begin);
+      });
+    case DType::kBF16:
+      return ForElements(threads, input, [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(UnaryBF16)(op, As<uint16_t>(input) + begin, As<uint16_t>(output) + begin, end - begin);
+      });
+    case DType::kI64:
+      return UnaryIntegers<int64_t>(threads, op, input, output);
+    case DType::kI32:
+      return UnaryIntegers<int32_t>(threads, op, input, output);
+    case DType::kBool:
+      return ForElements(threads, input, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) As<uint8_t>(output)[i] = As<uint8_t>(input)[i] == 0 ? 1 : 0;
+      });
+    case DType::kF64:
+      if (op != UnaryOp::kNegate) break;
+      return ForElements(threads, input, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) As<double>(output)[i] = -As<double>(input)[i];
+      });
+    default:
+      break;
   }
   return Unimplemented("unary", input.dtype);
 }

@@ -1,12 +1,12 @@
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "worker/device/cpu/broadcast.h"
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/parallel.h"
+#include "worker/device/cpu/strided.h"
 
 namespace tp::worker::kernels {
 namespace {
@@ -15,43 +15,81 @@ constexpr int64_t kGrainBytes = 1 << 16;
 
 int64_t RowsOfGrain(int64_t row_bytes) { return std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(1, row_bytes)); }
 
-// NaN is the largest; ties go to the lowest index.
-template <typename T, typename Number>
-int64_t IndexOfMax(const T* from, int64_t count, int64_t stride, const Number& number) {
-  int64_t best = 0;
-  auto most = number(from[0]);
-  for (int64_t i = 1; i < count; ++i) {
-    const auto value = number(from[i * stride]);
-    if constexpr (std::is_floating_point_v<std::decay_t<decltype(value)>>) {
-      if (std::isnan(most)) break;
-      if (!(value > most) && !std::isnan(value)) continue;
-    } else {
-      if (!(value > most)) continue;
-    }
-    best = i;
-    most = value;
-  }
-  return best;
+// Calls visit with the indices as their own type.
+template <typename Visit>
+absl::Status VisitIndices(std::string_view kernel, const ConstTensorView& index, const Visit& visit) {
+  if (index.dtype == DType::kI64) return visit(static_cast<const int64_t*>(index.data));
+  if (index.dtype == DType::kI32) return visit(static_cast<const int32_t*>(index.data));
+  return Unimplemented(absl::StrCat(std::string(kernel), "'s indices"), index.dtype);
 }
 
-template <typename T, typename Number>
-void ArgMaxRows(int threads, const ConstTensorView& input, int64_t count, int64_t inner, const TensorView& output,
-                const Number& number) {
-  auto* to = static_cast<int64_t*>(output.data);
-  ParallelFor(threads, ElementCount(output.shape), RowsOfGrain(count * static_cast<int64_t>(sizeof(T))),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t r = begin; r < end; ++r) {
-                  const T* from = static_cast<const T*>(input.data) + r / inner * count * inner + r % inner;
-                  to[r] = IndexOfMax(from, count, inner, number);
-                }
-              });
+// INVALID_ARGUMENT naming the first index outside [0, limit) that is not `ignored`.
+template <typename Index>
+absl::Status CheckIndices(const char* what, const Index* index, int64_t count, int64_t limit,
+                          std::optional<int64_t> ignored) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t value = index[i];
+    if ((value >= 0 && value < limit) || value == ignored) continue;
+    return absl::InvalidArgumentError(absl::StrCat(what, " ", value, " at position ", i, " outside [0, ", limit, ")"));
+  }
+  return absl::OkStatus();
+}
+
+// What Gather reads: elements of type T along the dim.
+template <typename T, typename Index>
+void GatherElements(int threads, const StridedLoop<2>& loop, const T* input, int64_t dim_stride, int64_t begin_index,
+                    int64_t dim_size, const Index* index, T* output) {
+  const int64_t inner = loop.inner();
+  const int64_t index_stride = loop.inner_stride(0);
+  const int64_t input_stride = loop.inner_stride(1);
+  ParallelFor(threads, loop.outer(), std::max<int64_t>(1, (int64_t{1} << 14) / inner), [&](int64_t begin, int64_t end) {
+    loop.ForRows(begin, end, [&](int64_t r, const std::array<int64_t, 2>& offsets) {
+      T* to = output + r * inner;
+      if (index_stride == 0 && input_stride == 1) {  // a row of neighbours
+        const int64_t at = static_cast<int64_t>(index[offsets[0]]) - begin_index;
+        if (at >= 0 && at < dim_size) {
+          std::memcpy(to, input + offsets[1] + at * dim_stride, static_cast<size_t>(inner) * sizeof(T));
+        } else {
+          std::fill(to, to + inner, T{0});
+        }
+        return;
+      }
+      for (int64_t i = 0; i < inner; ++i) {
+        const int64_t at = static_cast<int64_t>(index[offsets[0] + i * index_stride]) - begin_index;
+        to[i] = at >= 0 && at < dim_size ? input[offsets[1] + i * input_stride + at * dim_stride] : T{0};
+      }
+    });
+  });
+}
+
+template <typename Index>
+absl::Status GatherTyped(int threads, const ConstTensorView& input, const Index* index, int64_t index_count,
+                         const StridedLoop<2>& loop, int64_t dim_stride, int64_t dim_size, int64_t begin, int64_t limit,
+                         std::optional<int64_t> ignored, const TensorView& output) {
+  TP_RETURN_IF_ERROR(CheckIndices("index", index, index_count, limit, ignored));
+  if (ElementCount(output.shape) == 0) return absl::OkStatus();
+  const auto run = [&](auto type) {
+    using T = decltype(type);
+    GatherElements(threads, loop, static_cast<const T*>(input.data), dim_stride, begin, dim_size, index,
+                   static_cast<T*>(output.data));
+    return absl::OkStatus();
+  };
+  switch (ItemSize(input.dtype)) {
+    case 1:
+      return run(uint8_t{});
+    case 2:
+      return run(uint16_t{});
+    case 4:
+      return run(uint32_t{});
+    default:
+      return run(uint64_t{});
+  }
 }
 
 }  // namespace
 
 absl::Status Embedding(int threads, const ConstTensorView& ids, const ConstTensorView& table, int64_t row_begin,
                        int64_t vocabulary, const TensorView& output) {
-  if (ids.dtype != DType::kI64) return Unimplemented("embedding's ids", ids.dtype);
   Shape expected = ids.shape;
   if (table.shape.size() == 2) expected.push_back(table.shape[1]);
   if (table.shape.size() != 2 || table.dtype != output.dtype || expected != output.shape) {
@@ -60,26 +98,24 @@ absl::Status Embedding(int threads, const ConstTensorView& ids, const ConstTenso
   }
   const int64_t rows = table.shape[0];
   const int64_t count = ElementCount(ids.shape);
-  const auto* id = static_cast<const int64_t*>(ids.data);
-  for (int64_t i = 0; i < count; ++i) {
-    if (id[i] >= 0 && id[i] < vocabulary) continue;
-    return absl::InvalidArgumentError(absl::StrCat("id ", id[i], " at position ", i, " outside [0, ", vocabulary, ")"));
-  }
   const int64_t bytes = table.shape[1] * ItemSize(table.dtype);
-  if (bytes == 0) return absl::OkStatus();
   const auto* from = static_cast<const char*>(table.data);
   auto* to = static_cast<char*>(output.data);
-  ParallelFor(threads, count, RowsOfGrain(bytes), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = id[i] - row_begin;
-      if (row >= 0 && row < rows) {
-        std::memcpy(to + i * bytes, from + row * bytes, static_cast<size_t>(bytes));
-      } else {
-        std::memset(to + i * bytes, 0, static_cast<size_t>(bytes));
+  return VisitIndices("embedding", ids, [&](const auto* id) -> absl::Status {
+    TP_RETURN_IF_ERROR(CheckIndices("id", id, count, vocabulary, std::nullopt));
+    if (bytes == 0) return absl::OkStatus();
+    ParallelFor(threads, count, RowsOfGrain(bytes), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = id[i] - row_begin;
+        if (row >= 0 && row < rows) {
+          std::memcpy(to + i * bytes, from + row * bytes, static_cast<size_t>(bytes));
+        } else {
+          std::memset(to + i * bytes, 0, static_cast<size_t>(bytes));
+        }
       }
-    }
+    });
+    return absl::OkStatus();
   });
-  return absl::OkStatus();
 }
 
 absl::Status SelectRows(int threads, const ConstTensorView& input, const ConstTensorView& rows,
@@ -95,11 +131,7 @@ absl::Status SelectRows(int threads, const ConstTensorView& input, const ConstTe
         absl::StrCat("select_rows: ", count, " rows of ", ShapeText(input.shape), " to ", ShapeText(output.shape)));
   }
   const auto* row = static_cast<const int64_t*>(rows.data);
-  for (int64_t i = 0; i < count; ++i) {
-    if (row[i] >= 0 && row[i] < input.shape[0]) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("row ", row[i], " at position ", i, " outside [0, ", input.shape[0], ")"));
-  }
+  TP_RETURN_IF_ERROR(CheckIndices("row", row, count, input.shape[0], std::nullopt));
   const int64_t bytes = ElementCount(row_shape) * ItemSize(input.dtype);
   if (bytes == 0) return absl::OkStatus();
   ParallelFor(threads, count, RowsOfGrain(bytes), [&](int64_t begin, int64_t end) {
@@ -111,47 +143,26 @@ absl::Status SelectRows(int threads, const ConstTensorView& input, const ConstTe
   return absl::OkStatus();
 }
 
-absl::Status ArgMax(int threads, const ConstTensorView& input, int dim, const TensorView& output) {
-  if (output.dtype != DType::kI64) return Unimplemented("argmax's output", output.dtype);
+absl::Status Gather(int threads, const ConstTensorView& input, const ConstTensorView& index, int dim, int64_t begin,
+                    int64_t limit, std::optional<int64_t> ignored, const TensorView& output) {
   TP_ASSIGN_OR_RETURN(const int at, NormalizeDim(dim, static_cast<int>(input.shape.size())));
-  const auto shape = absl::MakeConstSpan(input.shape);
   const size_t axis = static_cast<size_t>(at);
-  const int64_t count = shape[axis];
-  const int64_t inner = ElementCount(shape.subspan(axis + 1));
-  const int64_t rows = ElementCount(shape.first(axis)) * inner;
-  if (ElementCount(output.shape) != rows) {
+  bool fits = output.shape.size() == input.shape.size() && output.dtype == input.dtype;
+  for (size_t d = 0; fits && d < input.shape.size(); ++d) fits = d == axis || output.shape[d] <= input.shape[d];
+  if (!fits) {
     return absl::InvalidArgumentError(
-        absl::StrCat("argmax: ", ShapeText(shape), " over dim ", at, " to ", ShapeText(output.shape)));
+        absl::StrCat("gather: ", ShapeText(input.shape), " along dim ", at, " to ", ShapeText(output.shape)));
   }
-  if (rows == 0) return absl::OkStatus();
-  if (count == 0) return absl::InvalidArgumentError(absl::StrCat("argmax over the empty dim ", at));
-  const auto same = [](auto value) { return value; };
-  switch (input.dtype) {
-    case DType::kF32:
-      ArgMaxRows<float>(threads, input, count, inner, output, same);
-      break;
-    case DType::kF64:
-      ArgMaxRows<double>(threads, input, count, inner, output, same);
-      break;
-    case DType::kBF16:
-      ArgMaxRows<uint16_t>(threads, input, count, inner, output, FloatFromBF16);
-      break;
-    case DType::kF16:
-      ArgMaxRows<uint16_t>(threads, input, count, inner, output, FloatFromF16);
-      break;
-    case DType::kI64:
-      ArgMaxRows<int64_t>(threads, input, count, inner, output, same);
-      break;
-    case DType::kI32:
-      ArgMaxRows<int32_t>(threads, input, count, inner, output, same);
-      break;
-    case DType::kU8:
-      ArgMaxRows<uint8_t>(threads, input, count, inner, output, same);
-      break;
-    case DType::kBool:
-      return Unimplemented("argmax", input.dtype);
-  }
-  return absl::OkStatus();
+  TP_ASSIGN_OR_RETURN(const Shape index_strides, BroadcastStrides("gather", index.shape, output.shape));
+  Shape strides = RowMajorStrides(input.shape);
+  const int64_t dim_stride = strides[axis];
+  strides[axis] = 0;
+  const auto loop = ElementCount(output.shape) == 0 ? StridedLoop<2>()
+                                                    : StridedLoop<2>::Create(output.shape, {index_strides, strides});
+  return VisitIndices("gather", index, [&](const auto* indices) {
+    return GatherTyped(threads, input, indices, ElementCount(index.shape), loop, dim_stride, input.shape[axis], begin,
+                       limit, ignored, output);
+  });
 }
 
 }  // namespace tp::worker::kernels

@@ -11,19 +11,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
-#include "dnnl.hpp"
 #include "worker/device/cpu/kernels.h"
+#include "worker/device/cpu/one_dnn.h"
 #include "worker/device/cpu/parallel.h"
 
 namespace tp::worker {
 namespace {
 
-using DataType = dnnl::memory::data_type;
-using Dims = dnnl::memory::dims;
+using one_dnn::DataType;
+using one_dnn::Dims;
+using one_dnn::Guarded;
+using one_dnn::TypeOf;
 
 constexpr int64_t kMostRows = 512;
-
-DataType TypeOf(DType dtype) { return dtype == DType::kBF16 ? DataType::bf16 : DataType::f32; }
 
 dnnl::memory::desc RowMajor(int64_t rows, int64_t columns, DataType type) {
   return dnnl::memory::desc({rows, columns}, type, dnnl::memory::format_tag::ab);
@@ -31,21 +31,6 @@ dnnl::memory::desc RowMajor(int64_t rows, int64_t columns, DataType type) {
 // weight [out, in] seen as oneDNN's [in, out].
 dnnl::memory::desc PlainWeight(int64_t in, int64_t out, DataType type) {
   return dnnl::memory::desc({in, out}, type, dnnl::memory::format_tag::ba);
-}
-
-// Runs `body`; what oneDNN throws becomes INTERNAL.
-template <typename Body>
-absl::Status Guarded(const char* what, const Body& body) {
-  try {
-    return body();
-  } catch (const dnnl::error& e) {
-    return absl::InternalError(
-        absl::StrCat("oneDNN: ", what, ": ", e.what(), " (status ", static_cast<int>(e.status), ")"));
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", what));
-  } catch (const std::exception& e) {
-    return absl::InternalError(absl::StrCat(what, ": ", e.what()));
-  }
 }
 
 class CpuPackedWeight : public PackedWeight {

@@ -1,4 +1,4 @@
-// Products with weights packed once: the only user of oneDNN. Example:
+// Products with weights packed once, by oneDNN. Example:
 //   auto products = *Products::Create(2, account);  auto packed = *products->Pack(weight);
 //   products->Linear(input, *packed, &bias, output);
 #pragma once
