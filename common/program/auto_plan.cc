@@ -1,14 +1,13 @@
 #include "common/program/auto_plan.h"
 
 #include <algorithm>
-#include <limits>
-#include <optional>
+#include <cmath>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/program/compile.h"
+#include "common/program/cost.h"
 #include "common/program/match.h"
 #include "common/program/plan_candidates.h"
 
@@ -22,12 +21,14 @@ constexpr int kMostPasses = 4;
 // Lower is better, from left to right.
 struct Score {
   int64_t excess = 0;  // bytes over the limit
+  double seconds = 0;  // of the collectives
   int64_t bytes = 0;
   int collectives = 0;
   int64_t memory = 0;
   bool operator<(const Score& other) const {
-    return std::tie(excess, bytes, collectives, memory) <
-           std::tie(other.excess, other.bytes, other.collectives, other.memory);
+    if (excess != other.excess) return excess < other.excess;
+    if (std::abs(seconds - other.seconds) > 1e-9 * other.seconds) return seconds < other.seconds;
+    return std::tie(bytes, collectives, memory) < std::tie(other.bytes, other.collectives, other.memory);
   }
 };
 
@@ -60,9 +61,12 @@ class Judge {
       if (auto it = nominal.find(symbol); it != nominal.end()) it->second = std::min(it->second, limit);
     }
     Score score;
-    TP_ASSIGN_OR_RETURN(const std::vector<CollectiveRecord> records, CollectivesOf(compiled.program, nominal));
-    for (const CollectiveRecord& record : records) score.bytes += record.bytes;
-    score.collectives = static_cast<int>(records.size());
+    TP_ASSIGN_OR_RETURN(const ProgramCost cost, CostOf(compiled.program, nominal));
+    for (const CollectiveCost& one : cost.collectives) {
+      score.bytes += one.record.bytes;
+      score.seconds += one.seconds;
+    }
+    score.collectives = static_cast<int>(cost.collectives.size());
     TP_ASSIGN_OR_RETURN(const Bindings bindings, BindInputs(compiled.program, options_.shapes));
     TP_ASSIGN_OR_RETURN(const std::vector<RankMemory> memory, MemoryOf(compiled, bindings, /*widened=*/false));
     for (const RankMemory& rank : memory) {
@@ -128,7 +132,7 @@ class Search {
       if (!score.ok()) chosen_[i] = 0;
     }
     if (!score.ok()) return first;
-    best_ = *score;
+    start_ = best_ = *score;
     return absl::OkStatus();
   }
 
@@ -159,6 +163,7 @@ class Search {
       if (!has || choice == chosen_ || judge_.tried() >= kMostTries) continue;
       const absl::StatusOr<Score> score = judge_.Of(EntriesOf(choice));
       if (!score.ok() || !(*score < best_)) continue;
+      if (score->bytes > start_.bytes && score->excess >= best_.excess) continue;
       best_ = *score;
       chosen_ = choice;
     }
@@ -167,7 +172,7 @@ class Search {
   std::vector<PlanCandidate> candidates_;
   Judge& judge_;
   Choice chosen_;
-  Score best_;
+  Score start_, best_;
 };
 
 std::string MemoryText(const RankMemory& memory) {

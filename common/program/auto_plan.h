@@ -2,14 +2,16 @@
 // where the embedding lies. CompileForward is the judge, so a plan that is found works. Example, for a gated MLP
 // down(silu(gate(x)) * up(x)): gate and up ColwiseParallel, down RowwiseParallel, one all_reduce.
 //
-// Every Linear that the model calls is cut, which divides its flops and memory over the axis; so is no other module,
-// unless that costs fewer bytes or the memory limit asks for it (an Embedding). Among the ways to do that: memory
-// within the limit, then fewest bytes received by the busiest rank at the nominal size of the symbols (64, or their
-// limit), then fewest collectives, then least memory. A search by single changes from a start that the dataflow graph
-// gives (a Linear that reads what a ColwiseParallel one made is RowwiseParallel), so the least found, not the least
-// there is. Layers that are alike are decided once, by a pattern with `*`. With `sequence_parallel` dim 1 is cut
-// between the weights: outputs of RowwiseParallel and Embeddings are S(1), norms SequenceParallel, and modules that
-// read the whole sequence get it by PrepareModuleInput. Pure.
+// Every Linear that the model calls is cut, which divides its flops and memory over the axis; an Embedding only where
+// that costs less or the memory limit asks for it. Among the ways to do that: memory within the limit, then least
+// estimated time of the collectives (cost.h) at the nominal size of the symbols (64, or their limit), then fewest bytes
+// received by the busiest rank, then fewest collectives, then least memory. A search by single changes from a start
+// that the dataflow graph gives (a Linear that reads what a ColwiseParallel one made is RowwiseParallel), so the least
+// found, not the least there is; never one of more bytes than the start, unless the limit asks for it. Layers that are
+// alike are decided once, by a pattern with `*`.
+//
+// With `sequence_parallel` dim 1 is cut between the weights: outputs of RowwiseParallel and Embeddings are S(1), norms
+// SequenceParallel, and modules that read the whole sequence get it by PrepareModuleInput. Pure.
 #pragma once
 
 #include <map>
