@@ -14,14 +14,6 @@ absl::Status Rotary(const Context& context, Values in, Values out) {
                                TokenRows(out[0].view));
 }
 
-// The index of its cache; negative for one that has none.
-int64_t CacheOf(const Context& context) {
-  const auto cache = context.instruction.attributes.find("cache_index");
-  if (cache == context.instruction.attributes.end()) return -1;
-  const auto* index = std::get_if<int64_t>(&cache->second);
-  return index == nullptr ? -1 : *index;
-}
-
 absl::Status Attention(const Context& context, Values in, Values out) {
   AttentionArguments arguments;
   arguments.query = TokenRows(in[0].view);
@@ -34,8 +26,8 @@ absl::Status Attention(const Context& context, Values in, Values out) {
   arguments.scale =
       static_cast<float>(scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(arguments.query.shape.back())));
   if (context.paged) {  // a decode step: past positions are in the cache only
-    const int64_t cache = CacheOf(context);
-    if (!arguments.causal || cache < 0 || cache >= static_cast<int64_t>(context.caches.size())) {
+    const int64_t cache = Integer(context, "cache_index", -1);
+    if (cache < 0 || cache >= static_cast<int64_t>(context.caches.size())) {
       return absl::InternalError(absl::StrCat("attention of '", context.instruction.module_path, "' has no cache"));
     }
     arguments.cache = &context.caches[static_cast<size_t>(cache)];

@@ -148,7 +148,7 @@ std::vector<Case> Cases() {
        {F32({2, 1, 1, 1}, {3, 3})}},
       {"attention_causal",
        "attention",
-       {{"cache", int64_t{0}}, {"scale", 1e-9}},
+       {{"cache", true}, {"cache_index", int64_t{0}}, {"scale", 1e-9}},
        {F32({2, 1, 1, 1}, {1, 1}), F32({2, 1, 1, 1}, {1, 1}), F32({2, 1, 1, 1}, {2, 4})},
        {F32({2, 1, 1, 1}, {2, 3})}},
       // norm.cc
