@@ -33,12 +33,22 @@ struct CompiledModel {
   std::vector<PlacedModule> modules;
   std::vector<std::string> warnings;
   int64_t max_positions = 0;  // of generation; 0 without
+  // Mesh axes over which generation spreads its sequences: each of their coordinates has its own (Foundation 12). The
+  // step program holds nothing cut over them and no collective on them.
+  std::vector<int> replica_axes = {};
   std::string fingerprint;    // of both programs
+};
+
+struct CompileOptions {
+  // The program answers what every module answers too, after the model's outputs, named "layers.0.fc:output" (of several
+  // outputs by number or key; ":call2" at the end for the second call of a module); those that no output of the model
+  // depends on, states and what lies inside a local_map are left out. There is no step program.
+  bool module_outputs = false;
 };
 
 // Resolves the plan against the model (patterns, styles, states, grouped heads) and compiles. INVALID_ARGUMENT with
 // every problem found and its field path ("plan.entries[2] 'layers.*.wl': matches no module; nearest: ...");
 // UNIMPLEMENTED for what is refused by name (SEMANTICS, head).
-absl::StatusOr<CompiledModel> CompileForward(const Submission& submission);
+absl::StatusOr<CompiledModel> CompileForward(const Submission& submission, const CompileOptions& options = {});
 
 }  // namespace tp

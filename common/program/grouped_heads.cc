@@ -4,14 +4,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/names.h"
+#include "common/model/validate.h"
 
 namespace tp {
 namespace {
 
 // Functions that keep the heads of their input apart, so that a cut before them is a cut after them.
 bool KeepsHeads(const std::string& function) {
-  static const auto* names = new std::set<std::string>{"reshape", "transpose", "rotary", "cast", "silu",    "relu",
-                                                       "gelu",    "add",       "sub",    "mul",  "rms_norm"};
+  static const auto* names = new std::set<std::string>{
+      "reshape", "transpose", "permute", "rotary", "cast",    "silu",       "relu", "gelu",  "tanh",  "sigmoid",
+      "neg",     "add",       "sub",     "mul",    "div",     "rms_norm",   "maximum", "minimum", "layer_norm", "masked_fill"};
   return names->contains(function);
 }
 
@@ -30,9 +32,9 @@ std::vector<Producer> ProducersOf(const FlatModel& model) {
   return producers;
 }
 
-// Paths of the Colwise Linears whose products reach `value`.
-void CollectLinears(const std::vector<Producer>& producers, const Submission& submission, const ResolvedPlan& plan,
-                    int start, std::set<std::string>* linears) {
+// Paths of the Linears with weight S(0) on `axis` whose products reach `start`.
+void CollectLinears(const std::vector<Producer>& producers, const ResolvedPlan& plan, int axis, int start,
+                    std::set<std::string>* linears) {
   std::vector<int> open{start};
   std::set<int> seen;
   while (!open.empty()) {
@@ -43,8 +45,10 @@ void CollectLinears(const std::vector<Producer>& producers, const Submission& su
     if (node.kind != FlatNode::Kind::kFunction) {
       open.push_back(node.inputs[producers[value].output]);
     } else if (node.function == "linear") {
-      const Style* style = WeightStyleOf(submission, plan, node.module_path);
-      if (style != nullptr && std::holds_alternative<ColwiseParallel>(*style)) linears->insert(node.module_path);
+      auto weight = plan.states.find(JoinPath(node.module_path, "weight"));
+      if (weight != plan.states.end() && weight->second[axis] == Placement::Shard(0)) {
+        linears->insert(node.module_path);
+      }
     } else if (KeepsHeads(node.function)) {
       for (int input : node.inputs) open.push_back(input);
     }
@@ -67,30 +71,44 @@ std::string LegalDegrees(int64_t query_heads, int64_t key_heads) {
 
 std::string FieldOfModule(const FlatModule& module) { return module.path.empty() ? "the root module" : module.path; }
 
-void CheckHeads(const Submission& submission, const FlatModel& model, ResolvedPlan* plan, Problems* problems) {
+void CheckHeads(const FlatModel& model, ResolvedPlan* plan, Problems* problems) {
   const std::vector<Producer> producers = ProducersOf(model);
   std::string listed;  // the degrees are the same in every layer: told once
   for (const FlatNode& node : model.nodes) {
     if (node.kind != FlatNode::Kind::kFunction || node.function != "attention") continue;
     const int64_t query_heads = model.values[node.inputs[0]].type.shape[2].constant();
     const int64_t key_heads = model.values[node.inputs[1]].type.shape[2].constant();
-    std::set<std::string> query_linears, key_linears;
-    CollectLinears(producers, submission, *plan, node.inputs[0], &query_linears);
-    CollectLinears(producers, submission, *plan, node.inputs[1], &key_linears);
-    CollectLinears(producers, submission, *plan, node.inputs[2], &key_linears);
-    if (query_linears.empty()) continue;
-    if (!CanCut(query_heads, key_heads, plan->degree)) {
-      const std::string text =
-          absl::StrCat(query_heads, " query heads and ", key_heads, " key-value heads can be cut over ",
-                       LegalDegrees(query_heads, key_heads), " ranks, not over ", plan->degree);
-      if (text != listed) {
-        problems->Invalid(absl::StrCat(node.module_path.empty() ? "the root module" : node.module_path, ": ", text));
+    for (int axis = 0; axis < plan->mesh.axis_count(); ++axis) {
+      const int degree = plan->mesh.axis_size(axis);
+      if (degree == 1) continue;
+      std::set<std::string> query_linears, key_linears;
+      CollectLinears(producers, *plan, axis, node.inputs[0], &query_linears);
+      CollectLinears(producers, *plan, axis, node.inputs[1], &key_linears);
+      CollectLinears(producers, *plan, axis, node.inputs[2], &key_linears);
+      if (query_linears.empty()) continue;
+      if (!CanCut(query_heads, key_heads, degree)) {
+        const std::string text =
+            absl::StrCat(query_heads, " query heads and ", key_heads, " key-value heads can be cut over ",
+                         LegalDegrees(query_heads, key_heads), " ranks, not over ", degree);
+        if (text != listed) {
+          problems->Invalid(absl::StrCat(node.module_path.empty() ? "the root module" : node.module_path, ": ", text));
+        }
+        listed = text;
+      } else if (key_heads < degree) {
+        for (const std::string& path : key_linears) {
+          plan->grouped.emplace(path, GroupedHeads{axis, static_cast<int>(key_heads)});
+        }
       }
-      listed = text;
-      continue;
+      break;  // heads are cut over one axis
     }
-    if (key_heads >= plan->degree) continue;
-    for (const std::string& path : key_linears) plan->grouped.emplace(path, static_cast<int>(key_heads));
+  }
+  for (const auto& [path, grouped] : plan->grouped) {
+    for (const char* name : {"weight", "bias"}) {
+      auto state = plan->states.find(JoinPath(path, name));
+      if (state == plan->states.end()) continue;
+      Placement& placement = state->second[grouped.axis];
+      if (placement == Placement::Shard(0)) placement = Placement::GroupShard(0, grouped.heads);
+    }
   }
 }
 

@@ -9,10 +9,10 @@
 
 namespace tp {
 
-// Fills plan->grouped (Linears styled Colwise that feed k or v of an attention with fewer heads than ranks) and reports
-// attentions whose heads the degree can't cut: "layers.0.attn: 8 query heads and 4 key-value heads can be cut over 1,
-// 2, 4 or 8 ranks, not over 3".
-void CheckHeads(const Submission& submission, const FlatModel& model, ResolvedPlan* plan, Problems* problems);
+// Fills plan->grouped (Linears with weight S(0), by a style or a sharding, that feed k or v of an attention with fewer
+// heads than ranks), makes the S(0) of their states GS, and reports attentions whose heads the degree can't cut:
+// "layers.0.attn: 8 query heads and 4 key-value heads can be cut over 1, 2, 4 or 8 ranks, not over 3".
+void CheckHeads(const FlatModel& model, ResolvedPlan* plan, Problems* problems);
 
 // A module's path for messages; the root's is "the root module".
 std::string FieldOfModule(const FlatModule& module);

@@ -7,8 +7,7 @@
 
 namespace tp {
 
-Placements InputPlacements(const Submission& submission, const FlatModel& model, const ResolvedPlan& plan,
-                           int flat_value) {
+Placements InputPlacements(const FlatModel& model, const ResolvedPlan& plan, int flat_value) {
   const TensorType& type = model.values[flat_value].type;
   const int rank = static_cast<int>(type.shape.size());
   Placements placements(plan.mesh.axis_count());
@@ -26,7 +25,7 @@ Placements InputPlacements(const Submission& submission, const FlatModel& model,
     if (marker) {
       for (int entry : EntriesOf(plan, node.module_path)) {
         absl::StatusOr<std::vector<LayoutChange>> changes =
-            InputChanges(submission.plan.entries[entry], *ModuleAt(model, node.module_path), node);
+            InputChanges(plan.entries[entry].entry, *ModuleAt(model, node.module_path), node, plan.mesh);
         if (!changes.ok()) return placements;
         const LayoutChange& change = (*changes)[index];
         const Layout& wanted = change.declared.IsNone() ? change.desired : change.declared;

@@ -6,7 +6,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/names.h"
+#include "common/program/claims.h"
 #include "common/program/grouped_heads.h"
+#include "common/program/shardings.h"
 #include "common/program/styles.h"
 
 namespace tp {
@@ -68,8 +70,12 @@ std::vector<std::string> NearestPatterns(const std::string& pattern, const FlatM
   return NearestNames(pattern, paths);
 }
 
+bool IsSharding(const PlanEntry& entry) { return std::holds_alternative<ShardingConfig>(entry.style); }
+
+bool HasStyles(const ParallelPlan& plan) { return !std::all_of(plan.entries.begin(), plan.entries.end(), IsSharding); }
+
 void ResolveAxis(const ParallelPlan& plan, ResolvedPlan* resolved, Problems* problems) {
-  if (plan.entries.empty() && plan.axis.empty()) return;
+  if (!HasStyles(plan) && plan.axis.empty()) return;
   const Mesh& mesh = resolved->mesh;
   std::string name = plan.axis;
   if (name.empty()) {
@@ -93,7 +99,7 @@ void ResolveBatchAxes(const ParallelPlan& plan, ResolvedPlan* resolved, Problems
       problems->Invalid(absl::StrCat("plan.batch_axes: ", std::string(axis.status().message())));
     } else if (resolved->batch_axes[*axis]) {
       problems->Invalid(absl::StrCat("plan.batch_axes: '", name, "' stands twice"));
-    } else if (*axis == resolved->axis && !plan.entries.empty()) {
+    } else if (*axis == resolved->axis && HasStyles(plan)) {
       problems->Invalid(absl::StrCat("plan.batch_axes: '", name, "' is the axis that the styles act on"));
     } else {
       resolved->batch_axes[*axis] = true;
@@ -101,65 +107,80 @@ void ResolveBatchAxes(const ParallelPlan& plan, ResolvedPlan* resolved, Problems
   }
 }
 
-bool IsWithin(const std::string& path, const std::string& ancestor) {
-  return ancestor.empty() || path == ancestor ||
-         (path.size() > ancestor.size() && path.compare(0, ancestor.size(), ancestor) == 0 &&
-          path[ancestor.size()] == '.');
-}
+std::string OwnText(const FlatModule& module) { return absl::StrCat("sharding of ", FieldOfModule(module)); }
 
-// Records what an entry places: Colwise and Rowwise the states of their module, SequenceParallel (Replicate) those of
-// its descendants too, Prepare* none.
-void ClaimStates(const ParallelPlan& plan, const FlatModel& model, const FlatModule& module, int index,
-                 ResolvedPlan* resolved, Problems* problems) {
-  const Style& style = plan.entries[index].style;
-  const bool whole = std::holds_alternative<SequenceParallel>(style);
-  if (!whole && !CutsWeights(style)) return;
-  for (const FlatState& state : model.states) {
-    if (whole ? !IsWithin(state.module_path, module.path) : state.module_path != module.path) continue;
-    auto [placed, first] = resolved->state_entries.emplace(state.path, index);
-    if (first || placed->second == index) continue;
-    const FlatModule* owner = ModuleAt(model, state.module_path);
-    problems->Invalid(absl::StrCat("two patterns shard ", FieldOfModule(*owner), ": ",
-                                   EntryText(placed->second, plan.entries[placed->second]), " and ",
-                                   EntryText(index, plan.entries[index])));
+// Puts an entry on a module, or tells what keeps it from there.
+void PutOn(const FlatModel& model, const FlatModule& module, int index, std::vector<std::string> wrong,
+           ResolvedPlan* resolved, Problems* problems) {
+  const ResolvedEntry& resolved_entry = resolved->entries[index];
+  const Style& style = resolved_entry.entry.style;
+  const auto* sharding = std::get_if<ShardingConfig>(&style);
+  for (std::string& text : sharding == nullptr
+                               ? ModuleProblems(style, module)
+                               : ShardingProblems(*sharding, module, model, resolved->mesh, &resolved->styled_axes)) {
+    wrong.push_back(std::move(text));
   }
+  const std::string where = resolved_entry.text == OwnText(module) ? "" : absl::StrCat(FieldOfModule(module), ": ");
+  for (const std::string& text : wrong) problems->Invalid(absl::StrCat(resolved_entry.text, ": ", where, text));
+  if (wrong.empty()) resolved->module_entries[module.path].push_back(index);
 }
 
-void ResolveEntry(const ParallelPlan& plan, const FlatModel& model, int index, ResolvedPlan* resolved,
+void ResolveEntry(const ParallelPlan& plan, const FlatModel& model, size_t index, ResolvedPlan* resolved,
                   Problems* problems) {
   const PlanEntry& entry = plan.entries[index];
-  const std::vector<std::string> wrong =
-      StyleProblems(entry.style, resolved->mesh, resolved->axis, &resolved->styled_axes);
-  for (const std::string& warning : StyleWarnings(entry.style)) {
-    resolved->warnings.push_back(absl::StrCat(EntryText(index, entry), ": ", warning));
+  const std::string text = absl::StrCat("plan.entries[", index, "] '", entry.pattern, "'");
+  const int resolved_index = static_cast<int>(resolved->entries.size());
+  resolved->entries.push_back({entry, text});
+  std::vector<std::string> wrong;
+  if (!IsSharding(entry)) {
+    wrong = StyleProblems(entry.style, resolved->mesh, resolved->axis, &resolved->styled_axes);
+    for (const std::string& warning : StyleWarnings(entry.style)) {
+      resolved->warnings.push_back(absl::StrCat(text, ": ", warning));
+    }
   }
   bool matched = false;
   for (const FlatModule& module : model.modules) {
     if (!PatternMatches(entry.pattern, module.path)) continue;
     matched = true;
-    std::vector<std::string> texts = ModuleProblems(entry.style, module);
-    texts.insert(texts.begin(), wrong.begin(), wrong.end());
-    for (const std::string& text : texts) {
-      problems->Invalid(absl::StrCat(EntryText(index, entry), ": ", FieldOfModule(module), ": ", text));
-    }
-    if (!texts.empty()) continue;
-    resolved->module_entries[module.path].push_back(index);
-    ClaimStates(plan, model, module, index, resolved, problems);
+    PutOn(model, module, resolved_index, wrong, resolved, problems);
   }
   if (matched) return;
-  for (const std::string& text : wrong) problems->Invalid(absl::StrCat(EntryText(index, entry), ": ", text));
-  const std::string text = absl::StrCat(
-      EntryText(index, entry), ": matches no module; nearest: ", JoinNames(NearestPatterns(entry.pattern, model)));
+  for (const std::string& each : wrong) problems->Invalid(absl::StrCat(text, ": ", each));
+  const std::string unmatched =
+      absl::StrCat(text, ": matches no module; nearest: ", JoinNames(NearestPatterns(entry.pattern, model)));
   if (plan.allow_unmatched) {
-    resolved->warnings.push_back(text);
+    resolved->warnings.push_back(unmatched);
   } else {
-    problems->Invalid(text);
+    problems->Invalid(unmatched);
   }
 }
 
-// Where the styles put the weight: the dim that is cut.
-int WeightDim(const Style& style, const std::string& type_name) {
-  return std::holds_alternative<ColwiseParallel>(style) == (type_name == "Linear") ? 0 : 1;
+// The inside of a local_map runs on local blocks: nothing moves there.
+void RefuseInsideLocalMap(const FlatModel& model, const ResolvedPlan& resolved, Problems* problems) {
+  std::string inside, outer;
+  for (const FlatModule& module : model.modules) {  // parents before children
+    const bool within = !outer.empty() && (inside.empty() || module.path.compare(0, inside.size(), inside) == 0);
+    bool local = false;
+    for (int index : EntriesOf(resolved, module.path)) {
+      const ResolvedEntry& entry = resolved.entries[index];
+      const auto* sharding = std::get_if<ShardingConfig>(&entry.entry.style);
+      const bool states_only =
+          sharding != nullptr && *sharding == ShardingConfig{.state_shardings = sharding->state_shardings,
+                                                             .in_src_shardings = {},
+                                                             .in_dst_shardings = {},
+                                                             .out_src_shardings = {},
+                                                             .out_dst_shardings = {}};
+      if (within && !states_only) {
+        problems->Unbuilt(absl::StrCat(entry.text, ": ", FieldOfModule(module), " is inside the local_map of ", outer,
+                                       ", where only state_shardings are built"));
+      }
+      local |= sharding != nullptr && sharding->local_map;
+    }
+    if (local && !within) {
+      outer = FieldOfModule(module);
+      inside = module.path.empty() ? "" : module.path + ".";
+    }
+  }
 }
 
 }  // namespace
@@ -208,10 +229,6 @@ bool PatternMatches(const std::string& pattern, const std::string& path) {
   return true;
 }
 
-std::string EntryText(size_t index, const PlanEntry& entry) {
-  return absl::StrCat("plan.entries[", index, "] '", entry.pattern, "'");
-}
-
 const FlatModule* ModuleAt(const FlatModel& model, const std::string& path) {
   for (const FlatModule& module : model.modules) {
     if (module.path == path) return &module;
@@ -222,14 +239,6 @@ const FlatModule* ModuleAt(const FlatModel& model, const std::string& path) {
 std::vector<int> EntriesOf(const ResolvedPlan& plan, const std::string& module_path) {
   auto it = plan.module_entries.find(module_path);
   return it == plan.module_entries.end() ? std::vector<int>() : it->second;
-}
-
-const Style* WeightStyleOf(const Submission& submission, const ResolvedPlan& plan, const std::string& module_path) {
-  for (int entry : EntriesOf(plan, module_path)) {
-    const Style& style = submission.plan.entries[entry].style;
-    if (CutsWeights(style)) return &style;
-  }
-  return nullptr;
 }
 
 ResolvedPlan ResolvePlan(const Submission& submission, const FlatModel& model, Problems* problems) {
@@ -245,22 +254,16 @@ ResolvedPlan ResolvePlan(const Submission& submission, const FlatModel& model, P
   resolved.styled_axes.resize(static_cast<size_t>(mesh->axis_count()));
   ResolveAxis(plan, &resolved, problems);
   ResolveBatchAxes(plan, &resolved, problems);
-  for (size_t index = 0; index < plan.entries.size(); ++index) {
-    ResolveEntry(plan, model, static_cast<int>(index), &resolved, problems);
+  for (const FlatModule& module : model.modules) {
+    if (!module.module->sharding.has_value()) continue;
+    const int index = static_cast<int>(resolved.entries.size());
+    resolved.entries.push_back({{module.path, *module.module->sharding}, OwnText(module)});
+    PutOn(model, module, index, {}, &resolved, problems);
   }
-  for (const FlatState& state : model.states) resolved.states[state.path] = Placements(resolved.mesh.axis_count());
-  if (resolved.axis < 0 || resolved.degree == 1) return resolved;
-  CheckHeads(submission, model, &resolved, problems);
-  for (const FlatState& state : model.states) {
-    const Style* style = WeightStyleOf(submission, resolved, state.module_path);
-    if (style == nullptr) continue;
-    const FlatModule* module = ModuleAt(model, state.module_path);
-    const int dim = WeightDim(*style, module->type_name);
-    if (state.name == "bias" && dim == 1) continue;
-    auto grouped = resolved.grouped.find(module->path);
-    resolved.states[state.path][resolved.axis] =
-        grouped == resolved.grouped.end() ? Placement::Shard(dim) : Placement::GroupShard(0, grouped->second);
-  }
+  for (size_t index = 0; index < plan.entries.size(); ++index) ResolveEntry(plan, model, index, &resolved, problems);
+  RefuseInsideLocalMap(model, resolved, problems);
+  ClaimStates(model, &resolved, problems);
+  CheckHeads(model, &resolved, problems);
   return resolved;
 }
 

@@ -20,27 +20,35 @@ bool TokenMatches(std::string_view pattern, std::string_view name);
 // A pattern against a module's path, token by token; "" is the root.
 bool PatternMatches(const std::string& pattern, const std::string& path);
 
+// A style or sharding as written, and where: a module's own sharding or an entry of the plan.
+struct ResolvedEntry {
+  PlanEntry entry;   // the pattern of a module's own sharding is its path
+  std::string text;  // for messages: "plan.entries[2] 'layers.*.wl'", "sharding of layers.0"
+};
+// A Linear that makes keys or values of an attention with fewer heads than ranks on the axis that cuts it.
+struct GroupedHeads {
+  int axis = 0;
+  int heads = 0;
+};
+
 struct ResolvedPlan {
   Mesh mesh;
-  int axis = -1;                  // mesh axis on which the styles act; -1 where no entry is there
-  int degree = 1;                 // its size
-  std::vector<bool> batch_axes;   // of each mesh axis: cuts dim 0 of every input
-  std::vector<bool> styled_axes;  // of each mesh axis: a style acts on it
-  std::map<std::string, std::vector<int>> module_entries;  // path of a module -> entries on it, in plan order
+  std::vector<ResolvedEntry> entries;  // shardings of modules, parents before children; then the plan's, in its order
+  int axis = -1;                       // mesh axis on which the styles act; -1 where there is no style
+  int degree = 1;                      // its size
+  std::vector<bool> batch_axes;        // of each mesh axis: cuts dim 0 of every input
+  std::vector<bool> styled_axes;       // of each mesh axis: a style or a sharding acts on it
+  std::map<std::string, std::vector<int>> module_entries;  // path of a module -> entries on it, in their order
   std::map<std::string, int> state_entries;                // path of a state -> the entry that places it
-  std::map<std::string, int> grouped;        // path of a Linear that makes keys or values -> their heads (see below)
-  std::map<std::string, Placements> states;  // path of a state -> placements; every state has an entry
+  std::map<std::string, GroupedHeads> grouped;             // by the Linear's path
+  std::map<std::string, Placements> states;                // path of a state -> placements; every state has an entry
   std::vector<std::string> warnings;
 };
 
-// The entries on a module, in plan order.
+// The entries on a module, in their order.
 std::vector<int> EntriesOf(const ResolvedPlan& plan, const std::string& module_path);
-// "plan.entries[2] 'layers.*.wl'", for messages.
-std::string EntryText(size_t index, const PlanEntry& entry);
 // nullptr where there is none.
 const FlatModule* ModuleAt(const FlatModel& model, const std::string& path);
-// The style that cuts a module's weights (Colwise, Rowwise); nullptr where none does.
-const Style* WeightStyleOf(const Submission& submission, const ResolvedPlan& plan, const std::string& module_path);
 
 // Adds what is wrong to `problems`; the result is usable where nothing was added. On axes of size 1 states are
 // Replicate.

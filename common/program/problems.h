@@ -15,14 +15,17 @@ namespace tp {
 class Problems {
  public:
   void Invalid(const std::string& text) { Add(text, &invalid_); }
+  void Failed(const std::string& text) { Add(text, &failed_); }
   void Unbuilt(const std::string& text) { Add(text, &unbuilt_); }
-  bool empty() const { return invalid_.empty() && unbuilt_.empty(); }
+  bool empty() const { return invalid_.empty() && failed_.empty() && unbuilt_.empty(); }
 
   // OK, or all texts joined by "; " up to about 900 bytes, then "... and N more" (a longer status message does not
-  // survive gRPC). INVALID_ARGUMENT where anything is invalid, else UNIMPLEMENTED.
+  // survive gRPC). INVALID_ARGUMENT where anything is invalid, else FAILED_PRECONDITION where
+  // anything failed, else UNIMPLEMENTED.
   absl::Status status() const {
     if (empty()) return absl::OkStatus();
     std::vector<std::string> all = invalid_;
+    all.insert(all.end(), failed_.begin(), failed_.end());
     all.insert(all.end(), unbuilt_.begin(), unbuilt_.end());
     std::string text = all[0].substr(0, kMostBytes);
     size_t shown = 1;
@@ -30,7 +33,8 @@ class Problems {
       absl::StrAppend(&text, "; ", all[shown++]);
     }
     if (shown < all.size()) absl::StrAppend(&text, "; ... and ", all.size() - shown, " more");
-    return invalid_.empty() ? absl::UnimplementedError(text) : absl::InvalidArgumentError(text);
+    if (!invalid_.empty()) return absl::InvalidArgumentError(text);
+    return failed_.empty() ? absl::UnimplementedError(text) : absl::FailedPreconditionError(text);
   }
 
  private:
@@ -38,7 +42,7 @@ class Problems {
   void Add(const std::string& text, std::vector<std::string>* list) {
     if (seen_.insert(text).second) list->push_back(text);
   }
-  std::vector<std::string> invalid_, unbuilt_;
+  std::vector<std::string> invalid_, failed_, unbuilt_;
   std::set<std::string> seen_;
 };
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/names.h"
 #include "common/base/status.h"
+#include "common/program/shardings.h"
 
 namespace tp {
 namespace {
@@ -83,6 +84,30 @@ LayoutChange ChangeOf(const Layout& declared, const Layout& desired, std::string
   return {declared, desired, std::move(field)};
 }
 
+// What a sharding does to the value `name`.
+LayoutChange ShardingChange(const std::map<std::string, NamedPlacements>& from, const std::string& from_field,
+                            const std::map<std::string, NamedPlacements>& to, const std::string& to_field,
+                            const std::string& name, const Mesh& mesh) {
+  LayoutChange change;
+  change.field = absl::StrCat(from_field, "['", name, "']");
+  if (auto it = from.find(name); it != from.end()) change.declared = CompleteLayout(it->second, mesh);
+  if (auto it = to.find(name); it != to.end()) {
+    change.desired = CompleteLayout(it->second, mesh);
+    change.desired_field = absl::StrCat(to_field, "['", name, "']");
+    change.unnamed_axes = UnnamedAxes(it->second, mesh);
+  }
+  return change;
+}
+
+// Of a value that is no tensor, as Python names it.
+const char* TypeText(const Attribute& literal) {
+  if (std::holds_alternative<bool>(literal)) return "bool";
+  if (std::holds_alternative<int64_t>(literal)) return "int";
+  if (std::holds_alternative<double>(literal)) return "float";
+  if (std::holds_alternative<std::vector<int64_t>>(literal) || std::holds_alternative<SymShape>(literal)) return "list";
+  return "str";
+}
+
 bool SameKeys(const std::map<std::string, Layout>& a, const std::map<std::string, Layout>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const auto& left, const auto& right) { return left.first == right.first; });
@@ -127,18 +152,33 @@ absl::StatusOr<AxisPlacements> ResolveLayout(const Layout& layout, const Mesh& m
 }
 
 absl::StatusOr<std::vector<LayoutChange>> InputChanges(const PlanEntry& entry, const FlatModule& module,
-                                                       const FlatNode& call) {
+                                                       const FlatNode& call, const Mesh& mesh) {
   const size_t count = call.inputs.size();
   std::vector<LayoutChange> changes(count);
+  if (const auto* sharding = std::get_if<ShardingConfig>(&entry.style)) {
+    for (size_t i = 0; i < count; ++i) {
+      if (call.inputs[i] < 0) continue;
+      const std::string& name = module.argument_names[i];
+      changes[i] = ShardingChange(sharding->in_src_shardings, "in_src_shardings", sharding->in_dst_shardings,
+                                  "in_dst_shardings", name, mesh);
+      if (sharding->local_map && changes[i].desired.IsNone()) {
+        return absl::InvalidArgumentError(absl::StrCat("local_map needs in_dst_shardings of argument '", name, "'"));
+      }
+    }
+    return changes;
+  }
   if (const auto* sequence = std::get_if<SequenceParallel>(&entry.style)) {
     if (count == 0 || call.inputs[0] < 0) {
-      return absl::InvalidArgumentError("expecting input of SequenceParallel to be a tensor or DTensor, but got None");
+      auto literal = call.literals.find(0);
+      return absl::InvalidArgumentError(
+          absl::StrCat("expecting input of SequenceParallel to be a tensor or DTensor, ", "but got ",
+                       literal == call.literals.end() ? "None" : TypeText(literal->second)));
     }
     changes[0].desired = Placement::Shard(sequence->sequence_dim);
     return changes;
   }
   if (const WeightLayouts weights = WeightLayoutsOf(entry.style); weights.input != nullptr) {
-    const bool cuts = std::holds_alternative<RowwiseParallel>(entry.style) && module.type_name == "Linear";
+    const bool cuts = std::holds_alternative<RowwiseParallel>(entry.style) && module.kind == "Linear";
     if (entry.input_layouts_written) changes[0].declared = *weights.input;
     changes[0].desired = cuts ? Placement::Shard(-1) : Placement::Replicate();
     changes[0].field = "input_layouts";
@@ -176,8 +216,17 @@ absl::StatusOr<std::vector<LayoutChange>> InputChanges(const PlanEntry& entry, c
   return changes;
 }
 
-absl::StatusOr<std::vector<LayoutChange>> OutputChanges(const PlanEntry& entry, const std::vector<int>& ranks) {
+absl::StatusOr<std::vector<LayoutChange>> OutputChanges(const PlanEntry& entry, const FlatModule& module,
+                                                        const std::vector<int>& ranks, const Mesh& mesh) {
   std::vector<LayoutChange> changes(ranks.size());
+  if (const auto* sharding = std::get_if<ShardingConfig>(&entry.style)) {
+    const std::vector<std::string>& names = module.output_names;
+    for (size_t i = 0; i < ranks.size() && i < names.size(); ++i) {
+      changes[i] = ShardingChange(sharding->out_src_shardings, "out_src_shardings", sharding->out_dst_shardings,
+                                  "out_dst_shardings", names[i], mesh);
+    }
+    return changes;
+  }
   if (const auto* sequence = std::get_if<SequenceParallel>(&entry.style)) {
     // The first output has the sequence; others may be without one.
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -229,7 +278,12 @@ std::vector<std::string> StyleProblems(const Style& style, const Mesh& mesh, int
       if ((*resolved)[i].has_value()) (*axes)[i] = true;
     }
   }
-  const int source = std::visit([](const auto& any) { return any.src_data_rank; }, style);
+  const int source = std::visit(
+      [](const auto& any) {
+        if constexpr (requires { any.src_data_rank; }) return any.src_data_rank;
+        return 0;
+      },
+      style);
   if (source < 0) {
     problems.push_back(absl::StrCat("src_data_rank is ", source, "; must not be negative"));
   } else if (axis >= 0 && source >= mesh.axis_size(axis)) {
@@ -241,7 +295,7 @@ std::vector<std::string> StyleProblems(const Style& style, const Mesh& mesh, int
 
 std::vector<std::string> ModuleProblems(const Style& style, const FlatModule& module) {
   std::vector<std::string> problems;
-  if (CutsWeights(style) && module.type_name != "Linear" && module.type_name != "Embedding") {
+  if (CutsWeights(style) && module.kind != "Linear" && module.kind != "Embedding") {
     problems.push_back(absl::StrCat(StyleName(style), " supports Linear and Embedding modules"));
   }
   if (std::holds_alternative<SequenceParallel>(style) && module.argument_names.empty()) {

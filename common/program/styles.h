@@ -1,5 +1,6 @@
 // What a style does to the values that enter and leave a module: for each of them the layout that it is said to have (a
-// claim, checked) and the layout that it gets. One form for all six styles, so that the walk knows none of them.
+// claim, checked) and the layout that it gets. One form for all six styles and for shardings, so that the walk knows
+// none of them.
 // Example: RowwiseParallel with default layouts on a Linear: input 0 {declared none, desired S(-1)}, output 0 {none,
 // R}. Pure. Internal to common/program. Source: SEMANTICS 5 and 6.
 #pragma once
@@ -26,17 +27,22 @@ struct LayoutChange {
   Layout declared;    // none: no claim
   Layout desired;     // none: not moved
   std::string field;  // the claim's, for messages: "input_kwarg_layouts['mask']"
+  // Of a sharding: what an axis that it does not name gets is R, where a batch may have been cut.
+  std::string desired_field = {};       // "in_dst_shardings['input']"; empty for styles
+  std::vector<bool> unnamed_axes = {};  // of each mesh axis; empty for styles
 };
 
 // One for each declared argument of a call; those that the style leaves alone, and those that are not passed, are none.
 // INVALID_ARGUMENT "module input count does not match input layouts" and "expecting input of SequenceParallel to be a
-// tensor or DTensor, but got X".
+// tensor or DTensor, but got X", and for inputs that local_map has no layout of.
 absl::StatusOr<std::vector<LayoutChange>> InputChanges(const PlanEntry& entry, const FlatModule& module,
-                                                       const FlatNode& call);
+                                                       const FlatNode& call, const Mesh& mesh);
 // One for each output; `ranks` are theirs. INVALID_ARGUMENT "module output count does not match output layouts".
-absl::StatusOr<std::vector<LayoutChange>> OutputChanges(const PlanEntry& entry, const std::vector<int>& ranks);
+absl::StatusOr<std::vector<LayoutChange>> OutputChanges(const PlanEntry& entry, const FlatModule& module,
+                                                        const std::vector<int>& ranks, const Mesh& mesh);
 
-// What is wrong with a style whatever it is put on: counts and keys of its layouts, their axes, src_data_rank.
+// For styles, not for shardings (shardings.h):
+// what is wrong with a style whatever it is put on: counts and keys of its layouts, their axes, src_data_rank.
 // `degree`: size of the plan's axis; mesh axes that layouts name are added to `axes`.
 std::vector<std::string> StyleProblems(const Style& style, const Mesh& mesh, int axis, std::vector<bool>* axes);
 // What is wrong with a style on this module: its type, and names of arguments that it has not.

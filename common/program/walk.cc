@@ -1,7 +1,6 @@
 #include "common/program/walk.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <set>
 
@@ -9,20 +8,21 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/program/builder.h"
+#include "common/program/choose.h"
 #include "common/program/input_placements.h"
+#include "common/program/local_map.h"
+#include "common/program/shardings.h"
 #include "common/program/styles.h"
-#include "common/sharding/rules.h"
 
 namespace tp {
 namespace {
-
-constexpr int64_t kStateWeight = 1000;  // moving a state costs that many times its bytes, so that states stay in place
 
 // Where a value of the flat model is now. A pending bias belongs to a product that is still a sum over ranks: it is
 // added once, after the reduction.
 struct Slot {
   int value = -1;
   int bias = -1;
+  int bias_dim = -1;  // of the value: [bias_dim] is the bias's size
 };
 
 class Walk {
@@ -45,15 +45,30 @@ class Walk {
   // Adds a problem for each axis on which the value lies otherwise: "<where> says R, the <what> is S(1)".
   void CheckClaim(const Placements& declared, int value, const std::string& where, const std::string& what);
   // What one entry does to one input or output of a module: checks the claim, then moves.
-  absl::Status Change(const LayoutChange& change, const PlanEntry& entry, const FlatNode& node, Slot* slot);
+  absl::Status Change(const LayoutChange& change, const ResolvedEntry& entry, const FlatNode& node, Slot* slot);
+  // Whole heads instead of equal cuts, on the output of a Linear that makes keys or values of fewer heads than ranks.
+  void GroupHeads(const ResolvedEntry& entry, const FlatNode& node, int value, Placements* placements) const;
+  // A sharding that leaves a batch axis out makes it R.
+  void WarnOfBatch(const LayoutChange& change, const ResolvedEntry& entry, const FlatNode& node, int value,
+                   bool request);
+  // The sharding with local_map on a module; nullptr where there is none.
+  const ShardingConfig* LocalMapOf(const std::string& module_path) const;
+  // A function inside a local_map, on the blocks as they are.
+  absl::Status CallLocally(const FlatNode& node);
+  // The outputs of a local_map named as its out_src says.
+  absl::Status NameBlocks(const ShardingConfig& sharding, const FlatNode& node);
   void AddProblem(int entry, const FlatNode& node, const absl::Status& status);
+  void RecordOutputs(const FlatNode& node);
 
   void AddOperands();
   absl::Status EnterModule(const FlatNode& node);
   absl::Status LeaveModule(const FlatNode& node);
   absl::Status CallFunction(const FlatNode& node);
-  absl::StatusOr<AxisStrategy> Cheapest(const FlatNode& node, int axis, const std::vector<int>& inputs,
-                                        const std::set<int>& taken_dims) const;
+  // What a request gives to the call is checked before dispatch.
+  void CheckRequestValues(const FlatNode& node);
+  void AddInputCheck(int flat, int64_t limit, std::optional<int64_t> allowed);
+  // The class dim of a cross entropy may be cut by one axis.
+  void CheckClasses(const FlatNode& node, int input, const std::string& where);
   absl::StatusOr<int> PositionsFor(int value);
   PlacedModule* Placed(const std::string& path);
 
@@ -67,8 +82,12 @@ class Walk {
   std::vector<int> request_input_;  // flat value -> index of the model input that it is, unchanged; -1 = none
   std::vector<PlacedModule> modules_;
   std::map<std::string, size_t> module_index_;
+  std::map<std::string, int> calls_;  // of each module, so far
+  std::vector<ModuleOutput> module_outputs_;
   std::set<int> states_;  // values that are states
   int positions_ = -1;
+  bool in_local_map_ = false;
+  std::vector<std::string> warnings_;
 };
 
 absl::StatusOr<int> Walk::Settle(Slot* slot, const std::string& module_path) {
@@ -79,7 +98,7 @@ absl::StatusOr<int> Walk::Settle(Slot* slot, const std::string& module_path) {
   }
   TP_ASSIGN_OR_RETURN(slot->value,
                       builder_.Move(slot->value, reduced, module_path, absl::StrCat("sum in ", module_path)));
-  TP_ASSIGN_OR_RETURN(slot->value, builder_.AddBias(slot->value, slot->bias, module_path));
+  TP_ASSIGN_OR_RETURN(slot->value, builder_.AddBias(slot->value, slot->bias, slot->bias_dim, module_path));
   slot->bias = -1;
   return slot->value;
 }
@@ -110,29 +129,99 @@ void Walk::CheckClaim(const Placements& declared, int value, const std::string& 
   }
 }
 
-absl::Status Walk::Change(const LayoutChange& change, const PlanEntry& entry, const FlatNode& node, Slot* slot) {
+void Walk::GroupHeads(const ResolvedEntry& entry, const FlatNode& node, int value, Placements* placements) const {
+  auto grouped = plan_.grouped.find(node.module_path);
+  if (grouped == plan_.grouped.end() || node.kind != FlatNode::Kind::kModuleOutput) return;
+  if (!CutsWeights(entry.entry.style) && !std::holds_alternative<ShardingConfig>(entry.entry.style)) return;
+  const int last = static_cast<int>(program_.values[value].spec.shape.size()) - 1;
+  Placement& own = (*placements)[grouped->second.axis];
+  if (own == Placement::Shard(last)) own = Placement::GroupShard(last, grouped->second.heads);
+}
+
+void Walk::WarnOfBatch(const LayoutChange& change, const ResolvedEntry& entry, const FlatNode& node, int value,
+                       bool request) {
+  for (size_t axis = 0; axis < change.unnamed_axes.size(); ++axis) {
+    if (!change.unnamed_axes[axis] || !plan_.batch_axes[axis] || plan_.mesh.axis_size(static_cast<int>(axis)) == 1) {
+      continue;
+    }
+    if (!builder_.PlacementsOf(value)[axis].IsSharding() && !request) continue;
+    const std::string text = absl::StrCat(
+        entry.text, ": ", node.module_path.empty() ? "the root module" : node.module_path, ": ", change.desired_field,
+        " does not name the batch axis '", plan_.mesh.axes()[axis].name, "': the batch is gathered over it");
+    if (std::find(warnings_.begin(), warnings_.end(), text) == warnings_.end()) warnings_.push_back(text);
+  }
+}
+
+absl::Status Walk::Change(const LayoutChange& change, const ResolvedEntry& entry, const FlatNode& node, Slot* slot) {
   const std::string module_path = node.module_path.empty() ? "the root module" : node.module_path;
   const std::string what = node.kind == FlatNode::Kind::kModuleInput ? "input" : "output";
   if (!change.declared.IsNone()) {
     absl::StatusOr<Placements> declared = OnAxes(change.declared, slot->value);
     if (!declared.ok()) return Annotate(declared.status(), module_path);
-    CheckClaim(*declared, slot->value, absl::StrCat(module_path, ": ", change.field, " of '", entry.pattern, "'"),
-               what);
+    GroupHeads(entry, node, slot->value, &*declared);
+    const bool own = entry.text.find("plan.entries[") != 0;
+    CheckClaim(
+        *declared, slot->value,
+        absl::StrCat(module_path, ": ", change.field, own ? "" : absl::StrCat(" of '", entry.entry.pattern, "'")),
+        what);
   }
   if (change.desired.IsNone()) return absl::OkStatus();
   absl::StatusOr<Placements> target = OnAxes(change.desired, slot->value);
   if (!target.ok()) return Annotate(target.status(), module_path);
-  auto grouped = plan_.grouped.find(node.module_path);
-  if (grouped != plan_.grouped.end() && CutsWeights(entry.style) && what == "output") {
-    const int last = static_cast<int>(program_.values[slot->value].spec.shape.size()) - 1;
-    Placement& own = (*target)[plan_.axis];
-    if (own == Placement::Shard(last)) own = Placement::GroupShard(last, grouped->second);
+  GroupHeads(entry, node, slot->value, &*target);
+  const bool stays_sum =
+      std::any_of(target->begin(), target->end(), [](const Placement& own) { return own.IsPartial(); });
+  if (stays_sum && slot->bias_dim + 1 < static_cast<int>(builder_.SpecOf(slot->value).shape.size())) {
+    TP_RETURN_IF_ERROR(Settle(slot, node.module_path).status());  // add_once takes a bias of the last dim only
   }
   TP_ASSIGN_OR_RETURN(slot->value,
                       builder_.Move(slot->value, *target, node.module_path, absl::StrCat(what, " of ", module_path)));
   if (slot->bias < 0) return absl::OkStatus();
-  TP_ASSIGN_OR_RETURN(slot->value, builder_.AddBias(slot->value, slot->bias, node.module_path));
+  TP_ASSIGN_OR_RETURN(slot->value, builder_.AddBias(slot->value, slot->bias, slot->bias_dim, node.module_path));
   slot->bias = -1;
+  return absl::OkStatus();
+}
+
+const ShardingConfig* Walk::LocalMapOf(const std::string& module_path) const {
+  for (int index : EntriesOf(plan_, module_path)) {
+    const auto* sharding = std::get_if<ShardingConfig>(&plan_.entries[index].entry.style);
+    if (sharding != nullptr && sharding->local_map) return sharding;
+  }
+  return nullptr;
+}
+
+absl::Status Walk::CallLocally(const FlatNode& node) {
+  std::vector<int> inputs;
+  std::vector<const DTensorSpec*> specs;
+  for (int input : node.inputs) {
+    inputs.push_back(input < 0 ? -1 : slots_[input].value);
+    specs.push_back(input < 0 ? nullptr : &program_.values[inputs.back()].spec);
+  }
+  const FlatValue& made = model_.values[node.outputs[0]];
+  absl::StatusOr<Placements> placements = LocalPlacements(node, specs, made.type, plan_.mesh);
+  if (!placements.ok()) {
+    return Annotate(placements.status(), node.module_path.empty() ? "the root module" : node.module_path);
+  }
+  slots_[node.outputs[0]].value = builder_.Emit(node.function, std::move(inputs), node.attributes, node.module_path,
+                                                made.name, {made.type.dtype, made.type.shape, *placements});
+  return absl::OkStatus();
+}
+
+absl::Status Walk::NameBlocks(const ShardingConfig& sharding, const FlatNode& node) {
+  const std::vector<std::string>& names = model_.modules[module_index_.at(node.module_path)].output_names;
+  const std::string where = node.module_path.empty() ? "the root module" : node.module_path;
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    Slot& slot = slots_[node.outputs[i]];
+    const std::string field = absl::StrCat(where, ": out_src_shardings['", names[i], "']");
+    const DTensorSpec made = program_.values[slot.value].spec;
+    absl::StatusOr<Placements> named =
+        OnAxes(CompleteLayout(sharding.out_src_shardings.at(names[i]), plan_.mesh), slot.value);
+    if (!named.ok()) return Annotate(named.status(), field);
+    TP_RETURN_IF_ERROR(Annotate(CheckLocalShapes(made, *named, plan_.mesh), field));
+    // The same blocks, which mean something else from here on.
+    slot.value = builder_.Emit("cast", {slot.value}, {{"dtype", made.dtype}}, node.module_path,
+                               program_.values[slot.value].name, {made.dtype, made.shape, *named});
+  }
   return absl::OkStatus();
 }
 
@@ -140,8 +229,7 @@ void Walk::AddOperands() {
   for (size_t i = 0; i < model_.inputs.size(); ++i) {
     const auto& [name, flat] = model_.inputs[i];
     const TensorType& type = model_.values[flat].type;
-    slots_[flat].value =
-        builder_.NewValue(name, type.dtype, type.shape, InputPlacements(submission_, model_, plan_, flat));
+    slots_[flat].value = builder_.NewValue(name, type.dtype, type.shape, InputPlacements(model_, plan_, flat));
     request_input_[flat] = static_cast<int>(i);
     program_.operands.push_back({OperandKind::kInput, name, slots_[flat].value});
   }
@@ -163,17 +251,21 @@ absl::Status Walk::EnterModule(const FlatNode& node) {
     request_input_[node.outputs[i]] = request_input_[node.inputs[i]];
   }
   for (int index : EntriesOf(plan_, node.module_path)) {
-    const PlanEntry& entry = submission_.plan.entries[index];
+    const ResolvedEntry& entry = plan_.entries[index];
     absl::StatusOr<std::vector<LayoutChange>> changes =
-        InputChanges(entry, model_.modules[module_index_.at(node.module_path)], node);
+        InputChanges(entry.entry, model_.modules[module_index_.at(node.module_path)], node, plan_.mesh);
     if (!changes.ok()) {
       AddProblem(index, node, changes.status());
       continue;
     }
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] >= 0) TP_RETURN_IF_ERROR(Change((*changes)[i], entry, node, &slots_[node.outputs[i]]));
+      if (node.inputs[i] < 0) continue;
+      Slot& slot = slots_[node.outputs[i]];
+      WarnOfBatch((*changes)[i], entry, node, slot.value, request_input_[node.outputs[i]] >= 0);
+      TP_RETURN_IF_ERROR(Change((*changes)[i], entry, node, &slot));
     }
   }
+  if (LocalMapOf(node.module_path) != nullptr) in_local_map_ = true;
   PlacedModule* placed = Placed(node.module_path);
   if (!placed->outputs.empty() || !placed->inputs.empty()) return absl::OkStatus();  // of the first call only
   for (int output : node.outputs) {
@@ -189,17 +281,25 @@ absl::Status Walk::LeaveModule(const FlatNode& node) {
     request_input_[node.outputs[i]] = request_input_[node.inputs[i]];
     ranks.push_back(static_cast<int>(model_.values[node.inputs[i]].type.shape.size()));
   }
+  if (const ShardingConfig* local = LocalMapOf(node.module_path); local != nullptr) {
+    in_local_map_ = false;
+    TP_RETURN_IF_ERROR(NameBlocks(*local, node));
+  }
   for (int index : EntriesOf(plan_, node.module_path)) {
-    const PlanEntry& entry = submission_.plan.entries[index];
-    absl::StatusOr<std::vector<LayoutChange>> changes = OutputChanges(entry, ranks);
+    const ResolvedEntry& entry = plan_.entries[index];
+    absl::StatusOr<std::vector<LayoutChange>> changes =
+        OutputChanges(entry.entry, model_.modules[module_index_.at(node.module_path)], ranks, plan_.mesh);
     if (!changes.ok()) {
       AddProblem(index, node, changes.status());
       continue;
     }
     for (size_t i = 0; i < node.outputs.size(); ++i) {
-      TP_RETURN_IF_ERROR(Change((*changes)[i], entry, node, &slots_[node.outputs[i]]));
+      Slot& slot = slots_[node.outputs[i]];
+      WarnOfBatch((*changes)[i], entry, node, slot.value, false);
+      TP_RETURN_IF_ERROR(Change((*changes)[i], entry, node, &slot));
     }
   }
+  RecordOutputs(node);
   PlacedModule* placed = Placed(node.module_path);
   if (!placed->outputs.empty()) return absl::OkStatus();
   for (int output : node.outputs) {
@@ -208,8 +308,21 @@ absl::Status Walk::LeaveModule(const FlatNode& node) {
   return absl::OkStatus();
 }
 
+void Walk::RecordOutputs(const FlatNode& node) {
+  if (node.module_path.empty() || in_local_map_) return;  // blocks inside a local_map are no parts of a whole
+  const int call = ++calls_[node.module_path];
+  const std::vector<std::string>& names = model_.modules[module_index_.at(node.module_path)].output_names;
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const std::string key = i < names.size() ? names[i] : node.outputs.size() == 1 ? "output" : absl::StrCat(i);
+    std::string name = absl::StrCat(node.module_path, ":", key);
+    if (call > 1) absl::StrAppend(&name, ":call", call);
+    const Slot& slot = slots_[node.outputs[i]];
+    module_outputs_.push_back({std::move(name), slot.value, slot.bias, slot.bias_dim});
+  }
+}
+
 void Walk::AddProblem(int entry, const FlatNode& node, const absl::Status& status) {
-  problems_->Invalid(absl::StrCat(EntryText(entry, submission_.plan.entries[entry]), ": ",
+  problems_->Invalid(absl::StrCat(plan_.entries[entry].text, ": ",
                                   node.module_path.empty() ? "the root module" : node.module_path, ": ",
                                   std::string(status.message())));
 }
@@ -227,94 +340,72 @@ absl::StatusOr<int> Walk::PositionsFor(int value) {
   return positions_;
 }
 
-absl::StatusOr<AxisStrategy> Walk::Cheapest(const FlatNode& node, int axis, const std::vector<int>& inputs,
-                                            const std::set<int>& taken_dims) const {
-  RuleContext context{node.function, &node.attributes, {}, {}, plan_.mesh.axis_size(axis), {}, plan_.batch_axes[axis]};
-  std::vector<TensorType> types;
-  types.reserve(inputs.size());
-  for (int input : inputs) {
-    if (input >= 0) types.push_back({program_.values[input].spec.dtype, program_.values[input].spec.shape});
-    context.inputs.push_back(input < 0 ? nullptr : &types.back());
-    context.current.push_back(input < 0 ? Placement::Replicate() : builder_.PlacementsOf(input)[axis]);
+void Walk::AddInputCheck(int flat, int64_t limit, std::optional<int64_t> allowed) {
+  if (request_input_[flat] < 0) return;
+  const std::string& name = model_.inputs[request_input_[flat]].first;
+  for (InputCheck& check : program_.input_checks) {
+    if (check.input != name || check.allowed != allowed) continue;
+    check.limit = std::min(check.limit, limit);
+    return;
   }
-  for (int output : node.outputs) context.outputs.push_back(&model_.values[output].type);
-  TP_ASSIGN_OR_RETURN(const std::vector<AxisStrategy> strategies, AxisStrategies(context));
-  int64_t least = std::numeric_limits<int64_t>::max();
-  const AxisStrategy* best = &strategies.back();
-  for (const AxisStrategy& strategy : strategies) {
-    if (node.function == "reshape" && strategy.inputs[0].IsSharding() && taken_dims.contains(strategy.inputs[0].dim)) {
-      continue;  // nested cuts of one dim do not follow the chunk rule of the reshaped dim
-    }
-    int64_t cost = 0;
-    bool possible = true;
-    for (size_t i = 0; i < inputs.size() && possible; ++i) {
-      if (inputs[i] < 0 || builder_.PlacementsOf(inputs[i])[axis] == strategy.inputs[i]) continue;
-      Placements target = builder_.PlacementsOf(inputs[i]);
-      target[axis] = strategy.inputs[i];
-      const DType dtype = program_.values[inputs[i]].spec.dtype;
-      const Shape shape = builder_.NominalShape(inputs[i]);
-      absl::StatusOr<RedistributePlan> plan =
-          PlanRedistribute(plan_.mesh, dtype, shape, builder_.PlacementsOf(inputs[i]), target);
-      possible = plan.ok();
-      if (possible)
-        cost += PlanBytes(plan_.mesh, dtype, shape, *plan) * (states_.contains(inputs[i]) ? kStateWeight : 1);
-    }
-    if (possible && cost < least) {
-      least = cost;
-      best = &strategy;
-    }
+  program_.input_checks.push_back({name, limit, allowed});
+}
+
+void Walk::CheckRequestValues(const FlatNode& node) {
+  if (node.function == "embedding") {
+    AddInputCheck(node.inputs[0], model_.values[node.inputs[1]].type.shape[0].constant(), std::nullopt);
+  } else if (node.function == "pick") {
+    const SymShape& shape = model_.values[node.inputs[0]].type.shape;
+    const int64_t dim = std::get<int64_t>(node.attributes.at("dim"));
+    const Dim& classes = shape[dim < 0 ? dim + static_cast<int64_t>(shape.size()) : dim];
+    if (!classes.IsConstant()) return;
+    AddInputCheck(node.inputs[1], classes.constant(), std::get<int64_t>(node.attributes.at("ignore_index")));
+  } else if (node.function == "reshape") {
+    request_input_[node.outputs[0]] = request_input_[node.inputs[0]];  // the same values
   }
-  return *best;
+}
+
+void Walk::CheckClasses(const FlatNode& node, int input, const std::string& where) {
+  const DTensorSpec& spec = program_.values[input].spec;
+  const int64_t dim = std::get<int64_t>(node.attributes.at("dim"));
+  const int normal = static_cast<int>(dim < 0 ? dim + static_cast<int64_t>(spec.shape.size()) : dim);
+  int cuts = 0;
+  for (int axis = 0; axis < plan_.mesh.axis_count(); ++axis) {
+    cuts += plan_.mesh.axis_size(axis) > 1 && spec.placements[axis].Cuts(normal);
+  }
+  if (cuts < 2) return;
+  problems_->Invalid(absl::StrCat(where,
+                                  ": cross_entropy needs logits cut on the class dim by at most one axis, given ",
+                                  PlacementsText(plan_.mesh, spec.placements)));
 }
 
 absl::Status Walk::CallFunction(const FlatNode& node) {
+  if (in_local_map_) return CallLocally(node);
   std::vector<int> inputs(node.inputs.size(), -1);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (node.inputs[i] < 0) continue;
     TP_ASSIGN_OR_RETURN(inputs[i], Settle(&slots_[node.inputs[i]], node.module_path));
   }
+  const std::string where = node.module_path.empty() ? "the root module" : node.module_path;
   if (node.function == "rotary") {
     TP_ASSIGN_OR_RETURN(const int positions, PositionsFor(inputs[0]));
     inputs.push_back(positions);
   }
-  if (node.function == "embedding" && request_input_[node.inputs[0]] >= 0) {
-    const std::string& name = model_.inputs[request_input_[node.inputs[0]]].first;
-    const int64_t limit = model_.values[node.inputs[1]].type.shape[0].constant();
-    auto known = std::find_if(program_.input_checks.begin(), program_.input_checks.end(),
-                              [&](const InputCheck& check) { return check.input == name; });
-    if (known == program_.input_checks.end()) {
-      program_.input_checks.push_back({name, limit});
-    } else {
-      known->limit = std::min(known->limit, limit);
-    }
-  }
-  std::vector<Placements> targets;
-  for (int input : inputs) targets.push_back(input < 0 ? Placements() : builder_.PlacementsOf(input));
-  Placements output(plan_.mesh.axis_count());
-  bool bias_after = false;
-  std::set<int> taken_dims;
-  for (int axis = 0; axis < plan_.mesh.axis_count(); ++axis) {
-    if (plan_.mesh.axis_size(axis) == 1) continue;
-    TP_ASSIGN_OR_RETURN(const AxisStrategy strategy, Cheapest(node, axis, inputs, taken_dims));
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i] >= 0) targets[i][axis] = strategy.inputs[i];
-    }
-    output[axis] = strategy.outputs[0];
-    bias_after |= strategy.bias_after;
-    if (strategy.inputs[0].IsSharding()) taken_dims.insert(strategy.inputs[0].dim);
-  }
+  if (node.function == "pick") CheckClasses(node, inputs[0], where);
+  CheckRequestValues(node);
+  TP_ASSIGN_OR_RETURN(CallPlacements placements, ChoosePlacements(node, model_, plan_, builder_, inputs, states_));
   int bias = -1;
-  if (bias_after) std::swap(bias, inputs[2]);
+  if (placements.bias_after) std::swap(bias, inputs[2]);
   const FunctionDef* function = FindFunction(node.function);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] < 0) continue;
-    const std::string argument = i < function->arguments.size() ? function->arguments[i].name : "positions";
-    const std::string where = node.module_path.empty() ? "the root module" : node.module_path;
-    TP_ASSIGN_OR_RETURN(inputs[i], builder_.Move(inputs[i], targets[i], node.module_path,
-                                                 absl::StrCat(argument, " of ", node.function, " in ", where)));
+    const size_t argument = std::min(i, function->arguments.size() - 1);  // the last one may be variadic
+    const std::string name = node.function == "rotary" && i > 0 ? "positions" : function->arguments[argument].name;
+    TP_ASSIGN_OR_RETURN(inputs[i], builder_.Move(inputs[i], placements.inputs[i], node.module_path,
+                                                 absl::StrCat(name, " of ", node.function, " in ", where)));
   }
   Attributes attributes = node.attributes;
-  if (node.function == "attention") {
+  if (node.function == "attention" && AttributeOr<bool>(attributes, "cache", true)) {
     const DTensorSpec& key = program_.values[inputs[1]].spec;
     CacheSpec cache{node.module_path, key.shape[2].constant(), key.shape[3].constant(), key.dtype,
                     Placements(plan_.mesh.axis_count())};
@@ -323,14 +414,20 @@ absl::Status Walk::CallFunction(const FlatNode& node) {
       cache.heads_placements[axis] = key.placements[axis];
       cache.heads_placements[axis].dim = 0;
     }
-    attributes["cache"] = static_cast<int64_t>(program_.caches.size());
+    attributes["cache_index"] = static_cast<int64_t>(program_.caches.size());
     program_.caches.push_back(std::move(cache));
   }
-  const FlatValue& made = model_.values[node.outputs[0]];
+  std::vector<int> outputs;
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const FlatValue& made = model_.values[node.outputs[i]];
+    outputs.push_back(builder_.NewValue(made.name, made.type.dtype, made.type.shape, placements.outputs[i]));
+    slots_[node.outputs[i]].value = outputs.back();
+  }
   Slot& slot = slots_[node.outputs[0]];
-  slot.value = builder_.Emit(node.function, std::move(inputs), attributes, node.module_path, made.name,
-                             {made.type.dtype, made.type.shape, output});
   slot.bias = bias;
+  slot.bias_dim = node.function == "linear" ? static_cast<int>(builder_.SpecOf(slot.value).shape.size()) - 1 : 1;
+  program_.instructions.push_back({node.function, std::move(inputs), std::move(outputs), std::move(attributes),
+                                   node.module_path, "", std::nullopt});
   return absl::OkStatus();
 }
 
@@ -342,7 +439,7 @@ absl::StatusOr<WalkResult> Walk::Run() {
     module_index_[module.path] = modules_.size();
     std::string styles;
     for (int entry : EntriesOf(plan_, module.path)) {
-      absl::StrAppend(&styles, styles.empty() ? "" : "; ", StyleText(submission_.plan.entries[entry].style));
+      absl::StrAppend(&styles, styles.empty() ? "" : "; ", StyleText(plan_.entries[entry].entry.style));
     }
     modules_.push_back({module.path, module.type_name, std::move(styles), {}, {}});
   }
@@ -369,7 +466,7 @@ absl::StatusOr<WalkResult> Walk::Run() {
     TP_ASSIGN_OR_RETURN(value, builder_.Move(value, reduced, "", absl::StrCat("output '", name, "'")));
     program_.outputs.push_back({name, value});
   }
-  return WalkResult{std::move(program_), std::move(modules_)};
+  return WalkResult{std::move(program_), std::move(modules_), std::move(warnings_), std::move(module_outputs_)};
 }
 
 }  // namespace

@@ -57,6 +57,18 @@ RowwiseParallel WithInput(Placement placement) {
   return style;
 }
 
+ShardingConfig Sharding() {
+  ShardingConfig sharding;
+  sharding.state_shardings = {{"weight", {{"tp", Placement::Shard(0)}, {"dp", Placement::Replicate()}}},
+                              {"fc.bias", {}}};
+  sharding.in_src_shardings = {{"input", {{"tp", Placement::Shard(-1)}}}};
+  sharding.in_dst_shardings = {{"input", {{"tp", Placement::Replicate()}}}};
+  sharding.out_src_shardings = {{"output", {{"tp", Placement::Partial()}}}};
+  sharding.out_dst_shardings = {{"output", {{"tp", Placement::StridedShard(0, 2)}}}};
+  sharding.local_map = true;
+  return sharding;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Forms, StyleTextTest,
     ::testing::Values(
@@ -75,6 +87,12 @@ INSTANTIATE_TEST_SUITE_P(
         TextCase{"Map", RowwiseTo(Layout::Map({{"tp", Placement::Shard(0)}, {"dp", Placement::Replicate()}})),
                  "RowwiseParallel(input_layouts=(Shard(dim=-1),), output_layouts={'dp': Replicate(), 'tp': "
                  "Shard(dim=0)}, use_local_output=False)"},
+        TextCase{"EmptySharding", ShardingConfig{}, "ShardingConfig(local_map=False)"},
+        TextCase{"Sharding", Sharding(),
+                 "ShardingConfig(state_shardings={'fc.bias': {}, 'weight': {'dp': Replicate(), 'tp': Shard(dim=0)}}, "
+                 "in_src_shardings={'input': {'tp': Shard(dim=-1)}}, in_dst_shardings={'input': {'tp': Replicate()}}, "
+                 "out_src_shardings={'output': {'tp': Partial(sum)}}, out_dst_shardings={'output': {'tp': "
+                 "StridedShard(dim=0, split_factor=2)}}, local_map=True)"},
         TextCase{"Sequence", SequenceParallel{}, "SequenceParallel(sequence_dim=1, use_local_output=False)"},
         TextCase{"SequenceDim", SequenceParallel{.sequence_dim = 0, .use_local_output = true, .src_data_rank = 1},
                  "SequenceParallel(sequence_dim=0, use_local_output=True)"},

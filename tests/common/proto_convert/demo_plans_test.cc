@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "common/checkpoint/file.h"
+#include "common/checkpoint/safetensors.h"
 #include "common/program/memory.h"
 #include "common/proto_convert/submission_file.h"
 #include "tests/support/simulator.h"
@@ -60,6 +61,52 @@ TEST(DemoPlans, SequenceParallelMlpEqualsItsFormulaOnEveryMesh) {
       } else {
         EXPECT_THAT(ops, ElementsAre("mlp all_gather", "mlp.fc2 reduce_scatter"));
       }
+    }
+  }
+}
+
+SimTensor FloatsOf(const HostTensor& tensor) {
+  SimTensor result{tensor.shape, {}};
+  for (int64_t i = 0; i < ElementCount(tensor.shape); ++i) {
+    result.values.push_back(tensor.dtype == DType::kF64 ? tensor.data<double>()[i] : tensor.data<float>()[i]);
+  }
+  return result;
+}
+
+// The answers that numpy computes for mlp.
+TEST(DemoPlans, ShardedMlpEqualsTheReferenceOnEveryMesh) {
+  const std::string demo = TP_SOURCE_DIR "/deploy/demo/";
+  absl::StatusOr<std::string> text = ReadWholeFile(demo + "mlp_sharding.textproto", int64_t{1} << 20);
+  ASSERT_TRUE(text.ok()) << text.status();
+  absl::StatusOr<Submission> submission = ParseSubmission(*text, SubmissionFormat::kText);
+  ASSERT_TRUE(submission.ok()) << submission.status();
+  EXPECT_EQ(submission->weights_file, "mlp.safetensors");
+  auto weights = ReadSafetensors(demo + "mlp.safetensors");
+  auto reference = ReadSafetensors(demo + "mlp.reference.safetensors");
+  ASSERT_TRUE(weights.ok() && reference.ok()) << weights.status() << reference.status();
+  std::map<std::string, SimTensor> states;
+  for (const auto& [name, tensor] : *weights) states[name] = FloatsOf(tensor);
+  for (int degree : {1, 2, 3, 4}) {
+    submission->plan.mesh = {{"tp", degree}};
+    absl::StatusOr<CompiledModel> compiled = CompileForward(*submission);
+    ASSERT_TRUE(compiled.ok()) << compiled.status();
+    for (int i = 0; i < 3; ++i) {
+      const SimTensor x = FloatsOf(reference->at("x_" + std::to_string(i)));
+      const SimTensor want = FloatsOf(reference->at("y_" + std::to_string(i)));
+      absl::StatusOr<SimulationResult> result = Simulate(compiled->program, states, {{"x", x}});
+      ASSERT_TRUE(result.ok()) << result.status();
+      const SimTensor& y = result->outputs.at("y");
+      ASSERT_EQ(y.shape, want.shape);
+      for (size_t k = 0; k < want.values.size(); ++k) ASSERT_NEAR(y.values[k], want.values[k], 1e-5) << degree;
+    }
+    absl::StatusOr<std::vector<CollectiveRecord>> records = CollectivesOf(compiled->program, {{"batch", 2}});
+    ASSERT_TRUE(records.ok()) << records.status();
+    std::vector<std::string> ops;
+    for (const CollectiveRecord& record : *records) ops.push_back(record.module + " " + record.op);
+    if (degree == 1) {
+      EXPECT_THAT(ops, ElementsAre());
+    } else {
+      EXPECT_THAT(ops, ElementsAre("fc2 all_reduce"));
     }
   }
 }

@@ -74,6 +74,17 @@ PrepareModuleInputOutput InputOutput() {
   style.src_data_rank = 1;
   return style;
 }
+ShardingConfig Sharding() {
+  ShardingConfig sharding;
+  sharding.state_shardings = {
+      {"fc.weight", {{"dp", Placement::Replicate()}, {"tp", Placement::InterleavedShard(0, {8, 2, 2})}}}};
+  sharding.in_src_shardings = {{"x", {{"dp", Placement::Shard(0)}}}};
+  sharding.in_dst_shardings = {{"x", {}}};
+  sharding.out_src_shardings = {{"0", {{"tp", Placement::Partial(ReduceOp::kMax)}}}};
+  sharding.out_dst_shardings = {{"0", {{"tp", Placement::GroupShard(1, 2)}}}};
+  sharding.local_map = true;
+  return sharding;
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Styles, PlanStyleTest,
@@ -132,7 +143,23 @@ INSTANTIATE_TEST_SUITE_P(
                      "output_layouts": [{"partial": {"op": "OP_AVG"}}], "desired_output_layouts":
                      [{"list": [{"replicate": {}}, {"group_shard": {"dim": 0, "groups": 2}}]}],
                      "use_local_output": false, "src_data_rank": 1})",
-                  InputOutput()}),
+                  InputOutput()},
+        StyleCase{"EmptySharding", "sharding {}", R"("sharding": {})", ShardingConfig{}},
+        StyleCase{"Sharding",
+                  "sharding { state_shardings { key: 'fc.weight' value { axes { key: 'dp' value { replicate {} } } "
+                  "axes { key: 'tp' value { interleaved_shard { dim: 0 parts: [8, 2, 2] } } } } } "
+                  "in_src_shardings { key: 'x' value { axes { key: 'dp' value { shard { dim: 0 } } } } } "
+                  "in_dst_shardings { key: 'x' value {} } "
+                  "out_src_shardings { key: '0' value { axes { key: 'tp' value { partial { op: OP_MAX } } } } } "
+                  "out_dst_shardings { key: '0' value { axes { key: 'tp' value { group_shard { dim: 1 groups: 2 } } } "
+                  "} } local_map: true }",
+                  R"("sharding": {"state_shardings": {"fc.weight": {"axes": {"dp": {"replicate": {}},
+                     "tp": {"interleaved_shard": {"dim": 0, "parts": [8, 2, 2]}}}}},
+                     "in_src_shardings": {"x": {"axes": {"dp": {"shard": {"dim": 0}}}}}, "in_dst_shardings": {"x": {}},
+                     "out_src_shardings": {"0": {"axes": {"tp": {"partial": {"op": "OP_MAX"}}}}},
+                     "out_dst_shardings": {"0": {"axes": {"tp": {"group_shard": {"dim": 1, "groups": 2}}}}},
+                     "local_map": true})",
+                  Sharding()}),
     [](const auto& each) { return each.param.name; });
 
 struct BadPlan {
