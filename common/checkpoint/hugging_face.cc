@@ -32,7 +32,6 @@ absl::Status CheckOptions(const ImportOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("the compute dtype must be F32 or BF16, not ", std::string(DTypeName(*options.compute_dtype))));
   }
-  if (options.plan == "auto") return absl::UnimplementedError("plan \"auto\" is not built; known is \"standard\"");
   if (options.plan != "standard") {
     return absl::InvalidArgumentError(absl::StrCat("unknown plan \"", options.plan, "\"; known is \"standard\""));
   }

@@ -206,6 +206,12 @@ absl::StatusOr<AutoPlan> FindPlan(const Submission& submission, const AutoPlanOp
   if (options.sequence_parallel && !sequence) {
     found.notes.push_back("no Linear works on [batch, sequence, features]: there is no sequence to cut");
   }
+  const auto sharded = std::count_if(flat.modules.begin(), flat.modules.end(), [](const FlatModule& module) {
+    return module.module != nullptr && module.module->sharding.has_value();
+  });
+  if (sharded > 0) {
+    found.notes.push_back(absl::StrCat(sharded, " modules have a sharding of their own and are left as they are"));
+  }
   std::vector<PlanCandidate> candidates = PlanCandidates(flat, sequence);
   Judge judge(submission, options);
   if (std::none_of(candidates.begin(), candidates.end(), [](const auto& one) { return one.is_linear; })) {

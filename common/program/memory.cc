@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/program/rank_classes.h"
 
 namespace tp {
 namespace {
@@ -155,8 +156,14 @@ absl::StatusOr<std::vector<RankMemory>> MemoryOf(const CompiledModel& model, con
     if (weight_values.contains(operand.value)) linear_weights.insert(operand.name);
   }
   const ForwardProgram& cached = model.step_program.has_value() ? *model.step_program : model.program;
+  TP_ASSIGN_OR_RETURN(const std::vector<int> classes, RankClasses(model, bindings));
   std::vector<RankMemory> ranks;
   for (int rank = 0; rank < model.mesh.rank_count(); ++rank) {
+    if (classes[rank] != rank) {
+      ranks.push_back(ranks[classes[rank]]);
+      ranks.back().rank = rank;
+      continue;
+    }
     const Coordinate coordinate = model.mesh.CoordinateOf(rank);
     RankMemory memory{.rank = rank};
     for (const PlacedState& placed : model.states) {
