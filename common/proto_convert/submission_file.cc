@@ -131,9 +131,21 @@ absl::StatusOr<Submission> ParseSubmission(std::string_view bytes, SubmissionFor
   return SubmissionFromProto(message);
 }
 
+absl::StatusOr<ParallelPlan> ParsePlan(std::string_view bytes, SubmissionFormat format) {
+  TP_ASSIGN_OR_RETURN(v1::Submission message, ParseSubmissionMessage(bytes, format));
+  if (!message.has_plan()) return absl::InvalidArgumentError("plan: is required");
+  return PlanFromProto(message.plan(), "plan");
+}
+
 std::string SerializeSubmission(const Submission& submission, SubmissionFormat format) {
   v1::Submission message;
   SubmissionToProto(submission, &message);
+  return SerializeSubmissionMessage(message, format);
+}
+
+std::string SerializePlan(const ParallelPlan& plan, SubmissionFormat format) {
+  v1::Submission message;
+  PlanToProto(plan, message.mutable_plan());
   return SerializeSubmissionMessage(message, format);
 }
 

@@ -23,10 +23,14 @@ absl::StatusOr<SubmissionFormat> SubmissionFormatOf(std::string_view path);
 // INVALID_ARGUMENT for what does not parse, for unknown fields in every form (line and column in text, the field's path
 // else) and for all that SubmissionFromProto refuses. RESOURCE_EXHAUSTED over kMaxSubmissionBytes.
 absl::StatusOr<Submission> ParseSubmission(std::string_view bytes, SubmissionFormat format);
-// The same without the translation to a value.
+// The plan of a submission's file; the rest may be missing.
+absl::StatusOr<ParallelPlan> ParsePlan(std::string_view bytes, SubmissionFormat format);
+// ParseSubmission without the translation to a value.
 absl::StatusOr<v1::Submission> ParseSubmissionMessage(std::string_view bytes, SubmissionFormat format);
 // Equal submissions give equal bytes.
 std::string SerializeSubmission(const Submission& submission, SubmissionFormat format);
+// A submission's file with nothing but the plan.
+std::string SerializePlan(const ParallelPlan& plan, SubmissionFormat format);
 std::string SerializeSubmissionMessage(const v1::Submission& message, SubmissionFormat format);
 
 // Makes relative paths of weight files those below `folder` (the folder of the submission's file).
