@@ -54,11 +54,31 @@ TEST(CommandConvert, KeepsARun) {
   EXPECT_EQ(run.inputs[1].stage_id, 9u);
 }
 
+TEST(CommandConvert, KeepsTheProgramOfARun) {
+  ForwardProgram program;
+  program.mesh = *Mesh::Create({{"tp", 2}});
+  const DTensorSpec spec{DType::kF32, {Dim(4)}, {Placement::Replicate()}};
+  program.values = {{"x", spec}, {"y", spec}};
+  program.operands = {{OperandKind::kInput, "x", 0}};
+  program.instructions = {{"relu", {0}, {1}, {}, "act", "", std::nullopt}};
+  program.outputs = {{"y", 1}, {"act:output", 1}};
+  Command command = Header();
+  tp::Run run;
+  run.program = std::make_shared<const ForwardProgram>(program);
+  command.kind = run;
+  const tp::Run back = std::get<tp::Run>(RoundTrip(command).kind);
+  ASSERT_NE(back.program, nullptr);
+  EXPECT_EQ(ProgramText(*back.program), ProgramText(program));
+  command.kind = tp::Run();
+  EXPECT_EQ(std::get<tp::Run>(RoundTrip(command).kind).program, nullptr);
+}
+
 TEST(CommandConvert, KeepsADecode) {
   Command command = Header();
-  command.kind = Decode{"m", 4, {{1, {0.5, 3, 0.9, 11}, 20, {256}}}, {{1, {1, 2, 3}, true}}, {5}};
+  command.kind = Decode{"m", 4, {2, 3}, {{1, {0.5, 3, 0.9, 11}, 20, {256}}}, {{1, {1, 2, 3}, true}}, {5}};
   Decode decode = std::get<Decode>(RoundTrip(command).kind);
   EXPECT_EQ(decode.steps, 4);
+  EXPECT_THAT(decode.ranks, ElementsAre(2, 3));
   EXPECT_EQ(decode.joins[0].sampling.temperature, 0.5);
   EXPECT_EQ(decode.joins[0].sampling.top_k, 3);
   EXPECT_EQ(decode.joins[0].sampling.top_p, 0.9);
