@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cmath>
 
 #include "common/tensor/host_tensor.h"
@@ -330,15 +331,17 @@ TEST_P(OperationCase, GivesTheLocalBlocks) {
         EXPECT_NEAR(got[o][i], want[i], 1e-5) << "output " << o << " element " << i;
       } else {
         EXPECT_EQ(std::isnan(got[o][i]), std::isnan(want[i])) << got[o][i];
-        if (std::isinf(want[i])) EXPECT_EQ(got[o][i], want[i]);
+        if (std::isinf(want[i])) {
+          EXPECT_EQ(got[o][i], want[i]);
+        }
       }
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Functions, OperationCase, ::testing::ValuesIn(Cases()),
-                         [](const ::testing::TestParamInfo<Case>& info) {
-                           std::string name = info.param.name;
+                         [](const ::testing::TestParamInfo<Case>& tested) {
+                           std::string name = tested.param.name;
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
                            return name;
                          });
