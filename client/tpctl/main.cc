@@ -302,7 +302,9 @@ int main(int argc, char** argv) {
                 [&] { return Verify(globals, verify); });
   sub->add_option("MODEL", verify.model, "Name")->required();
   sub->add_option("--input", verify.inputs, "As of forward; seeded values where left out");
-  sub->add_option("--tolerance", verify.tolerance, "Largest difference allowed, relative for values above 1 (default 1e-4; BF16: 2e-2, relative down to 0.01)")
+  sub->add_option("--tolerance", verify.tolerance,
+                  "Largest difference allowed, relative for values above 1 (default 1e-4; BF16: 2e-2, relative down to "
+                  "0.01)")
       ->check(CLI::NonNegativeNumber);
 
   AddModelCommands(&app, globals, command);
