@@ -75,6 +75,8 @@ absl::StatusOr<std::vector<int>> FlatBuilder::Emit(const FunctionCall& call) {
 
 absl::StatusOr<int> FlatBuilder::EmitFor(const FunctionCall& caller, const std::string& function,
                                          std::vector<int> inputs, Attributes attributes) {
+  const std::vector<FunctionArgument>& arguments = FindFunction(function)->arguments;
+  if (!arguments.back().variadic) inputs.resize(arguments.size(), -1);
   TP_ASSIGN_OR_RETURN(const std::vector<int> outputs,
                       Emit({function, std::move(inputs), std::move(attributes), caller.module_path,
                             absl::StrCat(caller.value_name, ":", function)}));

@@ -25,7 +25,7 @@
 //                 transpose(input; dim0, dim1), permute(input; dims), expand(input; shape, -1 keeps a size)
 //                 cat, stack(tensors...; dim=0), split(input; sizes, dim=0) and chunk(input; chunks, dim=0) -> several
 //                 slice(input; dim=0, start=0, end=max, step=1), select(input; dim, index) (both from the end where
-//                 negative; of a free dim: slice with step 1 to the end, select any)
+//                 negative; of a free dim: slice with step 1, start >= 0 and end max or negative, select any)
 //  index.cc       index_select(input, index; dim)     index [n] integer
 //                 gather(input, index; dim)           index: rank of input, sizes <= input's but on dim
 //                 arange(; start=0, end: dims of one, step=1, dtype=I64)          [ceil((end - start) / step)]
@@ -34,8 +34,9 @@
 //                 argmax(input; dim=-1, keepdim=false), topk(input; k, dim=-1) -> values, indices (descending)
 //                 max_with_index, min_with_index(input; dim, keepdim=false) -> values, indices
 //                    (ties to the lowest index; NaN counts as the largest value)
-//                 cross_entropy(input, target; dim=1, ignore_index=-100, reduction="mean"|"sum"|"none")
-//                    F32; flattening replaces it by the functions above and pick
+//                 cross_entropy(input, target; dim=1, ignore_index=-100, reduction="mean"|"sum"|"none")   F32
+// Programs have all but these, which flattening replaces: view, flatten, squeeze, unsqueeze by reshape; bmm by matmul;
+// chunk by split; stack by reshape and cat; cross_entropy by max, sub, exp, sum, log, pick, eq, masked_fill, div, ...
 #pragma once
 
 #include <functional>
@@ -71,9 +72,8 @@ struct FunctionDef {
   std::string name;
   std::vector<FunctionArgument> arguments;
   std::vector<FunctionAttribute> attributes;
-  // Types of the outputs. `inputs` has one entry for each argument (of a variadic one: for each
-  // value), nullptr for an omitted optional. INVALID_ARGUMENT
-  // with the shapes where they do not fit.
+  // Types of the outputs. `inputs` has one entry for each argument (of a variadic one: for each value), nullptr for an
+  // omitted optional. INVALID_ARGUMENT with the shapes where they do not fit; UNIMPLEMENTED naming what is left out.
   std::function<absl::StatusOr<std::vector<TensorType>>(absl::Span<const TensorType* const> inputs,
                                                         const Attributes& attributes)>
       infer;

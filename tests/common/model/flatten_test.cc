@@ -111,6 +111,58 @@ TEST(FlattenTest, GenerationIsChecked) {
   EXPECT_THAT(ErrorOf(model), HasSubstr("nearest: ids"));
 }
 
+// A step of generation holds tokens of several sequences.
+TEST(FlattenTest, GenerationKeepsTokensApart) {
+  const ModelDef decoder = DecoderSubmission({}, 1).model;
+  // `function` on the logits or, with [batch, time, 257] kept, in their place.
+  auto with = [&](std::vector<GraphNode> nodes) {
+    ModelDef model = decoder;
+    CompositeConfig& graph = Graph(&model);
+    const std::string logits = graph.outputs[0].value;
+    for (GraphNode& node : nodes) {
+      for (Argument& argument : node.arguments) {
+        if (argument.value == "logits") argument.value = logits;
+      }
+      graph.nodes.push_back(std::move(node));
+    }
+    graph.outputs[0].value = graph.nodes.back().name;
+    return model;
+  };
+  const Attributes time{{"dim", int64_t{1}}}, last{{"dim", int64_t{-1}}};
+  EXPECT_TRUE(FlattenModel(with({CallFunction("p", "log_softmax", {"logits"}, last)}), DType::kF32).ok());
+  EXPECT_THAT(ErrorOf(with({CallFunction("p", "log_softmax", {"logits"}, time)})),
+              HasSubstr("generation: log_softmax in '' mixes the tokens of a step"));
+  EXPECT_THAT(ErrorOf(with({CallFunction("m", "mean", {"logits"}, {}), CallFunction("p", "sub", {"logits", "m"})})),
+              HasSubstr("mean in '' mixes the tokens"));
+  EXPECT_THAT(ErrorOf(with({CallFunction("t", "transpose", {"logits"}, {{"dim0", int64_t{0}}, {"dim1", int64_t{1}}}),
+                            CallFunction("p", "transpose", {"t"}, {{"dim0", int64_t{0}}, {"dim1", int64_t{1}}})})),
+              HasSubstr("a value of shape [time, batch, 257] leads to the logits"));
+  // Beside the logits they may be mixed.
+  ModelDef beside = decoder;
+  Graph(&beside).nodes.push_back(CallFunction("m", "mean", {Graph(&beside).outputs[0].value}, {}));
+  Graph(&beside).outputs.push_back({"m", "m"});
+  EXPECT_TRUE(FlattenModel(beside, DType::kF32).ok());
+}
+
+TEST(FlattenTest, GenerationNeedsCausalAttentionWithACache) {
+  ModelDef model = DecoderSubmission({}, 1).model;
+  Module* attention = nullptr;
+  std::vector<Module*> open{&model.root};
+  while (!open.empty()) {
+    Module* module = open.back();
+    open.pop_back();
+    if (module->name == "attn") attention = module;
+    for (Module& child : module->children) open.push_back(&child);
+  }
+  ASSERT_NE(attention, nullptr);
+  for (GraphNode& node : std::get<CompositeConfig>(attention->config).nodes) {
+    if (node.function == "attention") node.attributes["causal"] = false;
+  }
+  EXPECT_THAT(ErrorOf(model), HasSubstr("generation: attention in 'layers.0.attn' has causal=false"));
+  model.generation.reset();
+  EXPECT_TRUE(FlattenModel(model, DType::kF32).ok());
+}
+
 TEST(FlattenErrorsTest, NamesAndNearestNames) {
   ModelDef model = Mlp();
   Graph(&model).nodes[0].child = "w3";
@@ -139,7 +191,7 @@ TEST(FlattenErrorsTest, OrderAndCounts) {
   EXPECT_THAT(ErrorOf(model), HasSubstr("takes 1 arguments and gets 2"));
   model = Mlp();
   Graph(&model).nodes[3].arguments.pop_back();
-  EXPECT_THAT(ErrorOf(model), HasSubstr("argument 'other' of add is omitted"));
+  EXPECT_THAT(ErrorOf(model), HasSubstr("add takes exactly one of 'other' and attribute 'scalar'"));
   model = Mlp();
   Graph(&model).nodes[1].name = "x";
   EXPECT_THAT(ErrorOf(model), HasSubstr("two values have the name 'x'"));
