@@ -147,12 +147,17 @@ TEST(ModuleOutputs, AProgramThatDoesNotFitIsRefusedByAllRanks) {
 TEST(ModuleOutputs, MemoryThatIsNotThereIsSaidByAllRanks) {
   const Submission submission = MlpSubmission(kWidth, 10, 2);
   const HostTensor x = Ramp({4000, kWidth});
-  constexpr int64_t kLimit = 1 << 20;  // the run alone needs 0.4 MB, with every output 0.7 MB more
-  RuntimeCluster cluster(2, [](int, std::unique_ptr<worker::Device>) { return *worker::CreateCpuDevice({1, kLimit}); });
+  const std::shared_ptr<const ForwardProgram> program = ModuleOutputsOf(submission);
+  const auto bytes = [](const ForwardProgram& of) { return PlanMemory(of, {{"batch", 4000}}, {0})->total_bytes; };
+  // The model's program keeps its memory; beside it and the states there is too little for the other.
+  const int64_t limit = bytes(CompileForward(submission)->program) + bytes(*program);
+  RuntimeCluster cluster(2, [limit](int, std::unique_ptr<worker::Device>) {
+    return *worker::CreateCpuDevice({.threads = 1, .memory_limit_bytes = limit});
+  });
   ASSERT_EQ(cluster.Connect(), absl::OkStatus());
   ASSERT_EQ(cluster.Load(submission), absl::OkStatus());
   ASSERT_EQ(cluster.Forward("mlp", {{"x", x}}).status, absl::OkStatus());
-  const ClusterAnswer answer = RunWith(cluster, "mlp", "x", x, ModuleOutputsOf(submission));
+  const ClusterAnswer answer = RunWith(cluster, "mlp", "x", x, program);
   EXPECT_EQ(answer.status.code(), absl::StatusCode::kResourceExhausted) << answer.status;
   EXPECT_EQ(cluster.Forward("mlp", {{"x", x}}).status, absl::OkStatus());
 }
