@@ -26,6 +26,10 @@ uint32_t TimeoutToProto(absl::Duration timeout);
 absl::StatusOr<Sampling> SamplingFromProto(const v1::Sampling& sampling, const std::string& field);
 void SamplingToProto(const Sampling& sampling, v1::Sampling* proto);
 
+// On `mesh`.
+absl::StatusOr<LoadState> LoadStateFromProto(const v1::LoadState& state, const Mesh& mesh, const std::string& field);
+void LoadStateToProto(const LoadState& state, v1::LoadState* proto);
+
 absl::StatusOr<Command> CommandFromProto(const v1::Command& command);
 void CommandToProto(const Command& command, v1::Command* proto);
 absl::StatusOr<Stage> StageFromProto(const v1::Stage& stage);

@@ -21,33 +21,6 @@ absl::Status CheckRank(int rank, int size, const std::string& field) {
   return FieldError(field, absl::StrCat("rank ", rank, " is not in a mesh of ", size, " ranks"));
 }
 
-absl::StatusOr<LoadState> LoadStateFromProto(const v1::LoadState& state, const Mesh& mesh, const std::string& field) {
-  LoadState result;
-  result.path = state.path();
-  TP_ASSIGN_OR_RETURN(result.shape, ShapeFromProto(state.shape(), field + ".shape"));
-  TP_ASSIGN_OR_RETURN(result.dtype, DTypeFromProto(state.dtype(), field + ".dtype"));
-  absl::StatusOr<int64_t> bytes = CheckedBytes(result.shape, result.dtype);
-  if (!bytes.ok()) return AtField(bytes.status(), field + ".shape");
-  TP_ASSIGN_OR_RETURN(result.placements,
-                      CheckedPlacementsFromProto(state.placements(), result.shape, result.dtype, mesh, field));
-  if (state.has_source()) {
-    TP_ASSIGN_OR_RETURN(result.source, WeightSourceFromProto(state.source(), field + ".source"));
-  }
-  result.buffer = state.buffer();
-  result.packed = state.packed();
-  return result;
-}
-
-void LoadStateToProto(const LoadState& state, v1::LoadState* proto) {
-  proto->set_path(state.path);
-  ShapeToProto(state.shape, proto->mutable_shape());
-  proto->set_dtype(DTypeToProto(state.dtype));
-  PlacementsToProto(state.placements, proto->mutable_placements());
-  WeightSourceToProto(state.source, proto->mutable_source());
-  proto->set_buffer(state.buffer);
-  proto->set_packed(state.packed);
-}
-
 absl::StatusOr<StageLoad> LoadFromProto(const v1::StageLoad& proto, const std::string& field) {
   StageLoad load;
   load.model = proto.model();
@@ -179,6 +152,35 @@ void SaveToProto(const StageSave& save, v1::StageSave* proto) {
 }
 
 }  // namespace
+
+absl::StatusOr<LoadState> LoadStateFromProto(const v1::LoadState& state, const Mesh& mesh, const std::string& field) {
+  LoadState result;
+  result.path = state.path();
+  TP_ASSIGN_OR_RETURN(result.shape, ShapeFromProto(state.shape(), field + ".shape"));
+  TP_ASSIGN_OR_RETURN(result.dtype, DTypeFromProto(state.dtype(), field + ".dtype"));
+  absl::StatusOr<int64_t> bytes = CheckedBytes(result.shape, result.dtype);
+  if (!bytes.ok()) return AtField(bytes.status(), field + ".shape");
+  TP_ASSIGN_OR_RETURN(result.placements,
+                      CheckedPlacementsFromProto(state.placements(), result.shape, result.dtype, mesh, field));
+  if (state.has_source()) {
+    TP_ASSIGN_OR_RETURN(result.source, WeightSourceFromProto(state.source(), field + ".source"));
+  }
+  result.buffer = state.buffer();
+  result.packed = state.packed();
+  result.tensor_id = state.tensor_id();
+  return result;
+}
+
+void LoadStateToProto(const LoadState& state, v1::LoadState* proto) {
+  proto->set_path(state.path);
+  ShapeToProto(state.shape, proto->mutable_shape());
+  proto->set_dtype(DTypeToProto(state.dtype));
+  PlacementsToProto(state.placements, proto->mutable_placements());
+  WeightSourceToProto(state.source, proto->mutable_source());
+  proto->set_buffer(state.buffer);
+  proto->set_packed(state.packed);
+  proto->set_tensor_id(state.tensor_id);
+}
 
 absl::StatusOr<Stage> StageFromProto(const v1::Stage& stage) {
   Stage result;

@@ -125,13 +125,15 @@ class Loading {
                            if (environment_.progress) environment_.progress(done, total);
                          }});
     for (const LoadState& state : load_.states) {
-      if (state.source.kind == WeightSource::Kind::kAlias) continue;
+      if (state.source.kind == WeightSource::Kind::kAlias || state.tensor_id != 0) continue;
       TP_ASSIGN_OR_RETURN(const int64_t bytes, loader.PlannedBytes(state));
       total += bytes;
     }
     for (const LoadState& state : load_.states) {
       if (state.source.kind == WeightSource::Kind::kAlias) continue;
-      TP_ASSIGN_OR_RETURN(const HostTensor block, loader.Load(state));
+      if (environment_.cancelled != nullptr && *environment_.cancelled) {
+        return absl::CancelledError("the load was dropped");
+      }
       Use use;
       for (const LoadState* user : users[&state]) {
         use.packed |= uses[user->path].packed;
@@ -139,12 +141,56 @@ class Loading {
       }
       use.plain |= !use.packed;
       DeviceState stored;
-      const absl::Status status = environment_.on_device([&] { return Store(block, use, &stored); });
+      int64_t bytes = 0;
+      absl::Status status;
+      if (state.tensor_id != 0) {
+        absl::StatusOr<HeldTensorPtr> held = TakeTensor(state);
+        if (!held.ok()) return Annotate(held.status(), state.path);
+        bytes = (*held)->size_bytes();
+        status = environment_.on_device([&] { return Adopt(std::exchange(*held, nullptr), use, &stored); });
+      } else {
+        TP_ASSIGN_OR_RETURN(const HostTensor block, loader.Load(state));
+        bytes = static_cast<int64_t>(block.bytes.size());
+        status = environment_.on_device([&] { return Store(block, use, &stored); });
+      }
       if (!status.ok()) return Annotate(status, state.path);
-      if (!state.buffer) model_->parameter_bytes += static_cast<int64_t>(block.bytes.size());
+      if (!state.buffer) model_->parameter_bytes += bytes;
       for (const LoadState* user : users[&state]) model_->states[user->path] = stored;
     }
     model_->bytes_read = loader.bytes_read();
+    return absl::OkStatus();
+  }
+
+  // The block that the state's values are; it is the model's from now on.
+  absl::StatusOr<HeldTensorPtr> TakeTensor(const LoadState& state) {
+    TP_ASSIGN_OR_RETURN(HeldTensorPtr held, environment_.tensors.Get(state.tensor_id));
+    const Mesh& mesh = load_.program->mesh;
+    if (held->dtype != state.dtype || held->shape != state.shape || held->placements != state.placements ||
+        held->rank != load_.rank || !(held->mesh == mesh)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", held->id, " is ", std::string(DTypeName(held->dtype)), ShapeText(held->shape), " ",
+                       PlacementsText(held->mesh, held->placements), " on rank ", held->rank, ", the state is ",
+                       std::string(DTypeName(state.dtype)), ShapeText(state.shape), " ",
+                       PlacementsText(mesh, state.placements), " on rank ", load_.rank));
+    }
+    environment_.tensors.Drop({state.tensor_id});
+    return held;
+  }
+
+  // On the executor thread.
+  absl::Status Adopt(HeldTensorPtr held, Use use, DeviceState* stored) {
+    stored->dtype = held->dtype;
+    stored->shape = held->LocalShape();
+    if (use.packed) TP_RETURN_IF_ERROR(Pack(*held->buffer, stored));
+    TP_RETURN_IF_ERROR(environment_.device.Synchronize(environment_.stream));
+    if (use.plain) stored->plain = held->buffer;
+    return absl::OkStatus();
+  }
+
+  absl::Status Pack(DeviceBuffer& buffer, DeviceState* stored) {
+    TP_ASSIGN_OR_RETURN(stored->packed, environment_.device.PackWeight(environment_.stream,
+                                                                       {stored->dtype, buffer.data(), stored->shape}));
+    model_->device_bytes += stored->packed->memory_bytes();
     return absl::OkStatus();
   }
 
@@ -154,20 +200,13 @@ class Loading {
     stored->dtype = block.dtype;
     stored->shape = block.shape;
     const auto bytes = static_cast<int64_t>(block.bytes.size());
-    TP_ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> buffer, device.Allocate(bytes));
+    TP_ASSIGN_OR_RETURN(std::shared_ptr<DeviceBuffer> buffer, environment_.memory.Allocate(bytes));
     if (bytes > 0) {
       TP_RETURN_IF_ERROR(device.CopyToDevice(environment_.stream, block.bytes.data(), buffer->data(), bytes));
     }
-    if (use.packed) {
-      TP_ASSIGN_OR_RETURN(stored->packed,
-                          device.PackWeight(environment_.stream, {block.dtype, buffer->data(), block.shape}));
-      model_->device_bytes += stored->packed->memory_bytes();
-    }
+    if (use.packed) TP_RETURN_IF_ERROR(Pack(*buffer, stored));
     TP_RETURN_IF_ERROR(device.Synchronize(environment_.stream));
-    if (use.plain) {
-      stored->plain = std::move(buffer);
-      model_->device_bytes += bytes;
-    }
+    if (use.plain) stored->plain = std::move(buffer);
     return absl::OkStatus();
   }
 

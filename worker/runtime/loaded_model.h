@@ -12,6 +12,7 @@
 #include "common/program/command.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/kv_cache.h"
+#include "worker/runtime/tensor_table.h"
 #include "worker/weights/weight_file.h"
 
 namespace tp::worker {
@@ -25,17 +26,21 @@ struct LoadedModel {
   std::vector<std::unique_ptr<DeviceBuffer>> cache_buffers;
   std::vector<PagedCache> caches;
   std::unique_ptr<ProgramExecutor> forward;
-  std::unique_ptr<ProgramExecutor> step;  // nullptr: does not generate
+  std::unique_ptr<ProgramExecutor> step;   // nullptr: does not generate
+  std::unique_ptr<ProgramExecutor> other;  // the last one that came with a run; nullptr: none
+  std::string other_fingerprint;
   std::unique_ptr<SequenceTable> sequences;
   int64_t bytes_read = 0;       // of files, headers apart
   int64_t parameter_bytes = 0;  // of this rank's blocks in their dtypes; tied states once
-  int64_t device_bytes = 0;     // states and cache as held
+  int64_t device_bytes = 0;     // packed weights and cache; TensorMemory counts the plain states
 };
 
 struct LoadEnvironment {
   WeightFiles& files;
   Device& device;
   Stream& stream;
+  TensorTable& tensors;  // where states with a tensor_id are taken from
+  TensorMemory& memory;  // of plain states
   // Runs a function on the thread that owns the device and waits for it; CANCELLED where that thread is ending.
   std::function<absl::Status(const std::function<absl::Status()>&)> on_device;
   const std::atomic<bool>* cancelled = nullptr;
@@ -43,9 +48,9 @@ struct LoadEnvironment {
 };
 
 // Blocks on files and on_device. INTERNAL where the programs' fingerprint is not load.fingerprint ("fingerprint
-// mismatch
-// ..."); INVALID_ARGUMENT for a rank outside the mesh, programs that do not validate or aliases that do not fit; errors
-// of WeightLoader, Device and ProgramExecutor::Create. A load that fails frees all it took.
+// mismatch ..."); INVALID_ARGUMENT for a rank outside the mesh, programs that do not validate, aliases or tensors that
+// do not fit; NOT_FOUND for a tensor that is not there; errors of WeightLoader, Device and ProgramExecutor::Create. A
+// load that fails frees all it took.
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const StageLoad& load, const LoadEnvironment& environment);
 
 }  // namespace tp::worker

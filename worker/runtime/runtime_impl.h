@@ -53,6 +53,7 @@ class WorkerRuntime::Impl {
   void Apply(const Command& command, Ack* ack, std::vector<std::string>* streamed);
   absl::Status ApplyCommit(const Commit& commit);
   absl::Status ApplyRelease(const Command& command, const Release& release);
+  absl::Status ApplyShareStates(const Command& command, const ShareStates& share);
   absl::Status ApplyCloseMesh(const Command& command);
   WorkOutcome ApplyRun(const Command& command, const Run& run);
   WorkOutcome ApplyDecode(const Command& command, const Decode& decode);

@@ -147,6 +147,8 @@ StageResult Stages::Load(const EntryPtr& entry, const StageLoad& load) {
   const LoadEnvironment environment{options_.files,
                                     options_.device,
                                     options_.stream,
+                                    options_.tensors,
+                                    options_.memory,
                                     options_.on_device,
                                     &entry->cancelled,
                                     [this, id, &reported](int64_t done, int64_t total) {

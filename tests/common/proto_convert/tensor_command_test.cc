@@ -78,6 +78,34 @@ TEST(TensorCommandConvert, KeepsTransferBroadcastAndDrop) {
   EXPECT_THAT(RoundTripCommand(DropTensors{{5, 6}}).tensor_ids, ElementsAre(5, 6));
 }
 
+TEST(TensorCommandConvert, KeepsAShare) {
+  ShareStates share{"m#2", *Mesh::Parse("tp=2"), {}};
+  LoadState state;
+  state.path = "w";
+  state.shape = {5, 3};
+  state.dtype = DType::kBF16;
+  state.placements = {Placement::Shard(1)};
+  state.tensor_id = 9;
+  share.states = {state};
+  const ShareStates back = RoundTripCommand(share);
+  EXPECT_EQ(back.model, "m#2");
+  EXPECT_EQ(back.mesh.ToString(), "tp=2");
+  ASSERT_EQ(back.states.size(), 1u);
+  EXPECT_EQ(back.states[0].path, "w");
+  EXPECT_THAT(back.states[0].shape, ElementsAre(5, 3));
+  EXPECT_EQ(back.states[0].dtype, DType::kBF16);
+  EXPECT_THAT(back.states[0].placements, ElementsAre(Placement::Shard(1)));
+  EXPECT_EQ(back.states[0].tensor_id, 9u);
+
+  share.states[0].tensor_id = 0;
+  Command command;
+  command.kind = share;
+  v1::Command proto;
+  CommandToProto(command, &proto);
+  EXPECT_THAT(std::string(CommandFromProto(proto).status().message()),
+              HasSubstr("command.share_states.states[0].tensor_id"));
+}
+
 TEST(TensorCommandConvert, RefusesBadTransfersAndTransforms) {
   const auto refuse = [](const std::function<void(v1::Transfer*)>& spoil, const std::string& text) {
     Command command;
