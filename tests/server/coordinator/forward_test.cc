@@ -219,5 +219,50 @@ TEST_F(CoreForwardTest, FailureOfOneRankAloneIsADivergence) {
   EXPECT_EQ(d->Phase("m"), "FAILED");
 }
 
+TEST_F(CoreForwardTest, AProgramThatComesWithTheRequestRunsInPlaceOfTheModels) {
+  Start(2);
+  ForwardProgram program = SmallModel(2).program;
+  program.outputs.push_back({"fc:output", 0});
+  ForwardRequested request;
+  request.call = 1;
+  request.model = "m";
+  request.inputs = d->Inputs(1);
+  request.program = std::make_shared<const ForwardProgram>(program);
+  request.base = d->core.models().at("m").submission;
+  d->Do(request);
+  for (const char* worker : {"a", "b"}) {
+    EXPECT_EQ(std::get<tp::Run>(d->commands[worker].back().kind).program, request.program);
+  }
+  d->AckAll([](const std::string& worker, const Command&, Ack* ack) {
+    ResultBlock block;
+    block.output = "fc:output";
+    block.global_shape = {1, 10};
+    block.shape = {1, 5};
+    block.offset = {0, worker == "a" ? 0 : 5};
+    block.data = std::string(20, 'a');
+    ack->run.blocks = {block};
+  });
+  const ForwardReply reply = ReplyTo<ForwardReply>(*d, 1);
+  ASSERT_TRUE(reply.status.ok()) << reply.status;
+  ASSERT_THAT(reply.outputs, SizeIs(2));
+  EXPECT_EQ(reply.outputs[1].name, "fc:output");
+  EXPECT_EQ(reply.outputs[1].shape, (Shape{1, 10}));
+  ASSERT_THAT(reply.blocks, SizeIs(2));
+  EXPECT_EQ(reply.blocks[0].output, 1u);
+  d->Forward(2, "m", 1);
+  EXPECT_EQ(std::get<tp::Run>(d->commands["a"].back().kind).program, nullptr);
+}
+
+TEST_F(CoreForwardTest, AProgramOfAnotherSubmissionIsRefused) {
+  Start(1);
+  ForwardRequested request;
+  request.inputs = d->Inputs(1);
+  request.program = std::make_shared<const ForwardProgram>(SmallModel(1).program);
+  request.base = SubmissionOf("m");
+  EXPECT_EQ(Text(Refusal(request)),
+            "FAILED_PRECONDITION: model 'm' got another plan while its program was compiled: repeat the request");
+  EXPECT_THAT(d->commands["a"], IsEmpty());
+}
+
 }  // namespace
 }  // namespace tp::server
