@@ -2,19 +2,24 @@
 
 namespace tp {
 
-ForwardProgram TrimProgram(const ForwardProgram& program) {
+std::vector<bool> LiveValues(const ForwardProgram& program) {
   std::vector<bool> live(program.values.size(), false);
   for (const NamedValue& output : program.outputs) live[output.value] = true;
-  std::vector<bool> kept(program.instructions.size(), false);
   for (size_t back = program.instructions.size(); back-- > 0;) {
     const Instruction& instruction = program.instructions[back];
-    for (int output : instruction.outputs) kept[back] = kept[back] || live[output];
-    if (!kept[back]) continue;
+    bool kept = false;
+    for (int output : instruction.outputs) kept = kept || live[output];
+    if (!kept) continue;
     for (int input : instruction.inputs) {
       if (input >= 0) live[input] = true;
     }
     for (int output : instruction.outputs) live[output] = true;
   }
+  return live;
+}
+
+ForwardProgram TrimProgram(const ForwardProgram& program) {
+  const std::vector<bool> live = LiveValues(program);
   ForwardProgram trimmed{.mesh = program.mesh,
                          .compute_dtype = program.compute_dtype,
                          .values = {},
@@ -38,12 +43,12 @@ ForwardProgram TrimProgram(const ForwardProgram& program) {
     trimmed.operands.push_back(operand);
     trimmed.operands.back().value = rename(operand.value);
   }
-  for (size_t i = 0; i < kept.size(); ++i) {
-    if (!kept[i]) continue;
-    Instruction instruction = program.instructions[i];
+  for (const Instruction& original : program.instructions) {
+    if (original.outputs.empty() || !live[original.outputs[0]]) continue;  // all outputs of one are live, or none
+    Instruction instruction = original;
     for (int& input : instruction.inputs) input = rename(input);
     for (int& output : instruction.outputs) output = rename(output);
-    if (auto cache = instruction.attributes.find("cache"); cache != instruction.attributes.end()) {
+    if (auto cache = instruction.attributes.find("cache_index"); cache != instruction.attributes.end()) {
       trimmed.caches.push_back(program.caches[std::get<int64_t>(cache->second)]);
       cache->second = static_cast<int64_t>(trimmed.caches.size()) - 1;
     }
