@@ -126,10 +126,10 @@ std::vector<int64_t> Generate(RuntimeCluster& cluster, const std::string& model,
     return answer.status.ok();
   };
   const std::vector<int64_t> first(prompt.begin(), prompt.begin() + 3), rest(prompt.begin() + 3, prompt.end());
-  if (!take(cluster.Decode({model, 1, {{1, {}, count, {}}}, {{1, first, false}}, {}}))) return tokens;
-  if (!take(cluster.Decode({model, 8, {}, {{1, rest, true}}, {}}))) return tokens;
+  if (!take(cluster.Decode({model, 1, {}, {{1, {}, count, {}}}, {{1, first, false}}, {}}))) return tokens;
+  if (!take(cluster.Decode({model, 8, {}, {}, {{1, rest, true}}, {}}))) return tokens;
   while (static_cast<int>(tokens.size()) < count) {
-    if (!take(cluster.Decode({model, 8, {}, {}, {}}))) break;
+    if (!take(cluster.Decode({model, 8, {}, {}, {}, {}}))) break;
   }
   return tokens;
 }

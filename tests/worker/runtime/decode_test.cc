@@ -58,17 +58,17 @@ TEST_P(DecodeAtDegree, EqualsRepeatedForward) {
   const std::vector<int64_t> prompt{3, 17, 40, 0, 8};
   const std::vector<int64_t> expected = ByForward(cluster_, prompt, 14);  // over a page's edge
   std::vector<int64_t> got;
-  std::vector<SequenceTokens> first = Same(cluster_.Decode({"decoder", 8, {Join(1, 14)}, {{1, prompt, true}}, {}}));
+  std::vector<SequenceTokens> first = Same(cluster_.Decode({"decoder", 8, {}, {Join(1, 14)}, {{1, prompt, true}}, {}}));
   ASSERT_THAT(first, SizeIs(1));
   EXPECT_EQ(first[0].finish_reason, "");
   EXPECT_THAT(first[0].token_ids, SizeIs(8));
-  std::vector<SequenceTokens> second = Same(cluster_.Decode({"decoder", 8, {}, {}, {}}));
+  std::vector<SequenceTokens> second = Same(cluster_.Decode({"decoder", 8, {}, {}, {}, {}}));
   ASSERT_THAT(second, SizeIs(1));
   EXPECT_EQ(second[0].finish_reason, "length");
   got = first[0].token_ids;
   got.insert(got.end(), second[0].token_ids.begin(), second[0].token_ids.end());
   EXPECT_EQ(got, expected);
-  EXPECT_THAT(Same(cluster_.Decode({"decoder", 4, {}, {}, {}})), IsEmpty());
+  EXPECT_THAT(Same(cluster_.Decode({"decoder", 4, {}, {}, {}, {}})), IsEmpty());
 }
 
 TEST_P(DecodeAtDegree, TwoSequencesAndPiecesOfAPromptDoNotDisturbEachOther) {
@@ -83,12 +83,12 @@ TEST_P(DecodeAtDegree, TwoSequencesAndPiecesOfAPromptDoNotDisturbEachOther) {
                                        sequence.token_ids.end());
     }
   };
-  take(cluster_.Decode({"decoder", 2, {Join(1, 9)}, {{1, a, true}}, {}}));
+  take(cluster_.Decode({"decoder", 2, {}, {Join(1, 9)}, {{1, a, true}}, {}}));
   // b comes in two pieces while a goes on.
-  take(cluster_.Decode({"decoder", 2, {Join(2, 4)}, {{2, {b.begin(), b.begin() + 13}, false}}, {}}));
+  take(cluster_.Decode({"decoder", 2, {}, {Join(2, 4)}, {{2, {b.begin(), b.begin() + 13}, false}}, {}}));
   EXPECT_FALSE(got.contains(2));
-  take(cluster_.Decode({"decoder", 3, {}, {{2, {b.begin() + 13, b.end()}, true}}, {}}));
-  take(cluster_.Decode({"decoder", 8, {}, {}, {}}));
+  take(cluster_.Decode({"decoder", 3, {}, {}, {{2, {b.begin() + 13, b.end()}, true}}, {}}));
+  take(cluster_.Decode({"decoder", 8, {}, {}, {}, {}}));
   EXPECT_EQ(got[1], want_a);
   EXPECT_EQ(got[2], want_b);
 }
@@ -97,12 +97,15 @@ TEST_P(DecodeAtDegree, ASequenceThatLeavesFreesItsPagesAndTheOtherGoesOn) {
   const std::vector<int64_t> want = ByForward(cluster_, {5, 6}, 6);
   std::vector<int64_t> long_prompt(100, 9);
   // 12 pages: the long one takes 7 and the other 1.
-  ASSERT_EQ(cluster_.Decode({"decoder", 1, {Join(1, 50), Join(2, 6)}, {{1, long_prompt, true}, {2, {5, 6}, true}}, {}})
-                .status,
-            absl::OkStatus());
+  ASSERT_EQ(
+      cluster_.Decode({"decoder", 1, {}, {Join(1, 50), Join(2, 6)}, {{1, long_prompt, true}, {2, {5, 6}, true}}, {}})
+          .status,
+      absl::OkStatus());
   // Two commands in flight; the second still names the one that left. A new one of 7 pages fits again.
-  cluster_.Send([](int) { return Decode{"decoder", 2, {}, {}, {1}}; });
-  cluster_.Send([&](int) { return Decode{"decoder", 3, {Join(3, 1)}, {{3, long_prompt, true}, {1, {4}, true}}, {1}}; });
+  cluster_.Send([](int) { return Decode{"decoder", 2, {}, {}, {}, {1}}; });
+  cluster_.Send([&](int) {
+    return Decode{"decoder", 3, {}, {Join(3, 1)}, {{3, long_prompt, true}, {1, {4}, true}}, {1}};
+  });
   const std::vector<SequenceTokens> one = Same(cluster_.Collect()), two = Same(cluster_.Collect());
   ASSERT_THAT(one, SizeIs(1));
   EXPECT_THAT(one[0].token_ids, ElementsAre(want[1], want[2]));
@@ -123,7 +126,7 @@ TEST_P(DecodeAtDegree, StopsAfterAStopIdWhichIsReturned) {
   ASSERT_LT(at, tokens.size());
   JoinSequence join = Join(1, 50);
   join.stop_ids = {kVocabulary + 5, tokens[at]};
-  const auto got = Same(cluster_.Decode({"decoder", 8, {join}, {{1, {5, 6, 7}, true}}, {}}));
+  const auto got = Same(cluster_.Decode({"decoder", 8, {}, {join}, {{1, {5, 6, 7}, true}}, {}}));
   ASSERT_THAT(got, SizeIs(1));
   EXPECT_EQ(got[0].finish_reason, "stop");
   EXPECT_EQ(got[0].token_ids, std::vector<int64_t>(tokens.begin(), tokens.begin() + static_cast<int64_t>(at) + 1));
@@ -132,9 +135,9 @@ TEST_P(DecodeAtDegree, StopsAfterAStopIdWhichIsReturned) {
 TEST_P(DecodeAtDegree, SampledTokensAreEqualOnAllRanksAndRepeat) {
   JoinSequence join = Join(1, 8);
   join.sampling = {.temperature = 1.5, .top_k = 20, .top_p = 0.95, .seed = 77};
-  const auto first = Same(cluster_.Decode({"decoder", 8, {join}, {{1, {1}, true}}, {}}));
+  const auto first = Same(cluster_.Decode({"decoder", 8, {}, {join}, {{1, {1}, true}}, {}}));
   join.sequence_id = 2;
-  const auto second = Same(cluster_.Decode({"decoder", 8, {join}, {{2, {1}, true}}, {}}));
+  const auto second = Same(cluster_.Decode({"decoder", 8, {}, {join}, {{2, {1}, true}}, {}}));
   ASSERT_THAT(first, SizeIs(1));
   ASSERT_THAT(second, SizeIs(1));
   EXPECT_EQ(first[0].token_ids, second[0].token_ids);
@@ -142,19 +145,19 @@ TEST_P(DecodeAtDegree, SampledTokensAreEqualOnAllRanksAndRepeat) {
 
 TEST_P(DecodeAtDegree, TooFewPagesEndTheSequencesAndFreeAll) {
   std::vector<int64_t> prompt(13 * 16, 1);  // 13 pages of 12
-  EXPECT_EQ(cluster_.Decode({"decoder", 1, {Join(1, 5)}, {{1, prompt, true}}, {}}).status.code(),
+  EXPECT_EQ(cluster_.Decode({"decoder", 1, {}, {Join(1, 5)}, {{1, prompt, true}}, {}}).status.code(),
             absl::StatusCode::kResourceExhausted);
   prompt.resize(12 * 16 - 1);
-  EXPECT_THAT(Same(cluster_.Decode({"decoder", 1, {Join(2, 1)}, {{2, prompt, true}}, {}})), SizeIs(1));
+  EXPECT_THAT(Same(cluster_.Decode({"decoder", 1, {}, {Join(2, 1)}, {{2, prompt, true}}, {}})), SizeIs(1));
 }
 
 TEST_P(DecodeAtDegree, RefusesPiecesThatDoNotFit) {
-  EXPECT_EQ(cluster_.Decode({"decoder", 9, {}, {}, {}}).status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(cluster_.Decode({"decoder", 1, {Join(1, 5)}, {{1, {}, true}}, {}}).status.code(),
+  EXPECT_EQ(cluster_.Decode({"decoder", 9, {}, {}, {}, {}}).status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(cluster_.Decode({"decoder", 1, {}, {Join(1, 5)}, {{1, {}, true}}, {}}).status.code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(cluster_.Decode({"decoder", 1, {Join(2, 5)}, {{2, {1}, true}, {2, {1}, true}}, {}}).status.code(),
+  EXPECT_EQ(cluster_.Decode({"decoder", 1, {}, {Join(2, 5)}, {{2, {1}, true}, {2, {1}, true}}, {}}).status.code(),
             absl::StatusCode::kInvalidArgument);
-  const auto none = Same(cluster_.Decode({"decoder", 1, {Join(3, 0)}, {{3, {1}, true}}, {}}));
+  const auto none = Same(cluster_.Decode({"decoder", 1, {}, {Join(3, 0)}, {{3, {1}, true}}, {}}));
   ASSERT_THAT(none, SizeIs(1));
   EXPECT_THAT(none[0].token_ids, IsEmpty());
   EXPECT_EQ(none[0].finish_reason, "length");
@@ -182,7 +185,7 @@ TEST(Decode, AFailureInTheMiddleEndsItsSequencesOnAllRanks) {
   ASSERT_EQ(cluster.Connect(), absl::OkStatus());
   ASSERT_EQ(cluster.Load(SmallDecoder(2), 3), absl::OkStatus());
   const std::vector<int64_t> prompt(33, 4);  // all 3 pages
-  const ClusterAnswer failed = cluster.Decode({"decoder", 6, {Join(1, 20)}, {{1, prompt, true}}, {}});
+  const ClusterAnswer failed = cluster.Decode({"decoder", 6, {}, {Join(1, 20)}, {{1, prompt, true}}, {}});
   EXPECT_EQ(failed.status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(failed.status.message()), ::testing::HasSubstr("attention broke"));
   for (const Ack& ack : failed.acks) {
@@ -190,15 +193,15 @@ TEST(Decode, AFailureInTheMiddleEndsItsSequencesOnAllRanks) {
     EXPECT_THAT(ack.decode.sequences, IsEmpty());
   }
   // It is gone everywhere, and its pages are free.
-  EXPECT_THAT(Same(cluster.Decode({"decoder", 2, {}, {}, {}})), IsEmpty());
-  EXPECT_THAT(Same(cluster.Decode({"decoder", 2, {Join(2, 2)}, {{2, prompt, true}}, {}})), SizeIs(1));
+  EXPECT_THAT(Same(cluster.Decode({"decoder", 2, {}, {}, {}, {}})), IsEmpty());
+  EXPECT_THAT(Same(cluster.Decode({"decoder", 2, {}, {Join(2, 2)}, {{2, prompt, true}}, {}})), SizeIs(1));
 }
 
 TEST(Decode, AModelThatDoesNotGenerateIsRefused) {
   RuntimeCluster cluster(2);
   ASSERT_EQ(cluster.Connect(), absl::OkStatus());
   ASSERT_EQ(cluster.Load(MlpSubmission(4, 4, 2)), absl::OkStatus());
-  EXPECT_EQ(cluster.Decode({"mlp", 1, {}, {}, {}}).status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(cluster.Decode({"mlp", 1, {}, {}, {}, {}}).status.code(), absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace
