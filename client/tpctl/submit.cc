@@ -28,7 +28,6 @@ absl::StatusOr<Submission> ReadSubmission(const std::string& file, const std::st
 }
 
 absl::Status SubmitFile(const GlobalOptions& globals, const SubmitFileOptions& options) {
-  if (options.replace) return absl::UnimplementedError("--replace is not built yet");
   TP_ASSIGN_OR_RETURN(Submission submission, ReadSubmission(options.file, options.mesh));
   if (!options.name.empty()) submission.name = options.name;
   const std::string bytes = SerializeSubmission(submission, SubmissionFormat::kBinary);
@@ -37,14 +36,14 @@ absl::Status SubmitFile(const GlobalOptions& globals, const SubmitFileOptions& o
   std::atomic<bool> done = false;
   absl::StatusOr<SubmitResult> result = absl::UnknownError("not sent");
   {
-    ProgressBar bar("loading " + submission.name);
+    ProgressBar bar((options.replace ? "replacing " : "loading ") + submission.name);
     std::thread sender([&] {
-      result = client->Submit(bytes, {.dry_run = options.dry_run});
+      result = client->Submit(bytes, {.dry_run = options.dry_run, .replace = options.replace});
       done = true;
     });
     while (!done) {  // the bar only; the answer is the sender's
       absl::StatusOr<ModelDescription> model = client->GetModel(submission.name, false);
-      if (model.ok()) bar.Update(model->summary.loaded_bytes, model->summary.total_bytes);
+      if (model.ok() && !options.replace) bar.Update(model->summary.loaded_bytes, model->summary.total_bytes);
       for (int i = 0; i < 10 && !done; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     sender.join();

@@ -12,6 +12,10 @@ std::string_view ModelPhaseName(ModelPhase phase) {
   switch (phase) {
     case ModelPhase::kCreated:
       return "CREATED";
+    case ModelPhase::kInitialised:
+      return "INITIALISED";
+    case ModelPhase::kParallelized:
+      return "PARALLELIZED";
     case ModelPhase::kLoading:
       return "LOADING";
     case ModelPhase::kReady:
@@ -44,6 +48,7 @@ std::vector<Action> Core::Impl::Apply(Event event, absl::Time now) {
   now_ = now;
   actions_.clear();
   std::visit([this](auto&& what) { On(std::move(what)); }, std::move(event));
+  FreeReplaced();
   if (draining_ && !drained_ && RunningCalls() == 0) {
     drained_ = true;
     Emit(DrainFinished{});
@@ -81,12 +86,13 @@ void Core::Impl::On(CallCancelled event) {
   for (auto& [name, load] : loads_) {
     for (size_t i = 0; i < load.calls.size(); ++i) {
       if (load.calls[i] != event.call) continue;
-      if (load.calls.size() == 1) {  // nobody else waits for it: it is undone
+      // Nobody else waits for it: it is undone, unless it is about to switch.
+      if (load.calls.size() == 1 && load.step != LoadRecord::Step::kSwitching) {
         const std::string model = name;
         return FailLoad(model, cancelled);
       }
       load.calls.erase(load.calls.begin() + static_cast<std::ptrdiff_t>(i));
-      return Emit(SubmitReply{event.call, cancelled, name});
+      return Emit(SubmitReply{event.call, cancelled, Resident(name).name});
     }
   }
   for (auto& [name, deletion] : deletions_) {  // a deletion goes on, whoever waits

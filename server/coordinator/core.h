@@ -36,4 +36,7 @@ class Core {
   std::unique_ptr<Impl> impl_;
 };
 
+// FAILED_PRECONDITION: a second Parallelize.
+absl::Status AlreadyParallelized(const std::string& model);
+
 }  // namespace tp::server

@@ -1,4 +1,5 @@
 // Deletion, in every phase of a model.
+#include <algorithm>
 #include <utility>
 
 #include "common/base/status.h"
@@ -22,7 +23,10 @@ void Core::Impl::On(DeleteRequested event) {
     case RequestIds::State::kFinished:
       return Emit(DeleteReply{event.call, entry.status});
     case RequestIds::State::kRunning:
-      deletions_.at(event.name).calls.push_back(event.call);
+      for (auto& [resident, deletion] : deletions_) {
+        const auto& ids = deletion.request_ids;
+        if (std::count(ids.begin(), ids.end(), event.request_id) > 0) deletion.calls.push_back(event.call);
+      }
       return;
   }
   const auto it = models_.find(event.name);
@@ -30,50 +34,60 @@ void Core::Impl::On(DeleteRequested event) {
   const std::string name = event.name;
   ModelState& model = it->second;
   if (model.phase == ModelPhase::kDeleting) {
-    DeletionRecord& deletion = deletions_.at(name);
+    DeletionRecord& deletion = deletions_.at(model.resident);
     deletion.calls.push_back(event.call);
     deletion.request_ids.push_back(event.request_id);
     return;
   }
   const absl::Status deleted = absl::CancelledError(absl::StrCat("model '", name, "' was deleted"));
+  if (const std::string replacement = ReplacementOf(name); !replacement.empty()) FailLoad(replacement, deleted);
+  const std::string resident = model.resident;
   bool committed = model.mesh_id != 0;
-  if (loads_.count(name) != 0) {
-    const LoadRecord load = loads_.at(name);
-    committed = AbandonLoad(name);
+  if (loads_.count(resident) != 0) {
+    const LoadRecord load = loads_.at(resident);
+    committed = AbandonLoad(resident);
     ReplySubmit(load, deleted, name);
   }
-  FailCalls(name, deleted);
-  model.phase = ModelPhase::kDeleting;
+  FailCalls(resident, deleted);
   DeletionRecord deletion;
   deletion.calls.push_back(event.call);
   deletion.request_ids.push_back(event.request_id);
-  deletion.id = deletion.erase_token = ++last_token_;
+  deletion.erase_token = ++last_token_;
   Emit(EraseSubmission{deletion.erase_token, name});
+  StartFreeing(resident, committed, std::move(deletion));
+}
+
+void Core::Impl::StartFreeing(const std::string& resident, bool committed, DeletionRecord deletion) {
+  ModelState& model = Resident(resident);
+  model.phase = ModelPhase::kDeleting;
+  deletion.id = ++last_token_;
   if (model.mesh_id != 0) {
     ForgetCommands(model.mesh_id);  // their results are for nobody
     if (committed) {
-      deletion.commands = FreeRanks(model.mesh_id, name, [this, name, id = deletion.id] {
-        const auto running = deletions_.find(name);
+      deletion.commands = FreeRanks(model.mesh_id, resident, [this, resident, id = deletion.id] {
+        const auto running = deletions_.find(resident);
         if (running == deletions_.end() || running->second.id != id) return;
         --running->second.commands;
-        FinishDeletion(name);
+        FinishDeletion(resident);
       });
     }
   }
-  deletions_[name] = std::move(deletion);
-  Changed(name);
+  deletions_[resident] = std::move(deletion);
+  Changed(model.name);
+  FinishDeletion(resident);
 }
 
-void Core::Impl::FinishDeletion(const std::string& name_view) {
-  const std::string name = name_view;
-  DeletionRecord& record = deletions_.at(name);
+void Core::Impl::FinishDeletion(const std::string& resident_view) {
+  const std::string resident = resident_view;
+  DeletionRecord& record = deletions_.at(resident);
   if (record.commands > 0 || record.erase_token != 0) return;
   const DeletionRecord deletion = std::move(record);
-  deletions_.erase(name);
-  const uint64_t mesh_id = models_.at(name).mesh_id;
+  deletions_.erase(resident);
+  const std::string name = Resident(resident).name;
+  const uint64_t mesh_id = Resident(resident).mesh_id;
   if (mesh_id != 0) ForgetMesh(mesh_id);
-  ForgetReservation(name);
-  models_.erase(name);
+  ForgetReservation(resident);
+  if (behind_.erase(resident) == 0) models_.erase(name);
   Changed(name);
   for (const std::string& id : deletion.request_ids) request_ids_.Finish(id, deletion.status);
   for (const CallId call : deletion.calls) Emit(DeleteReply{call, deletion.status});

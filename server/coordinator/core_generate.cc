@@ -29,7 +29,7 @@ absl::Status CheckSampling(const Sampling& sampling) {
 
 absl::StatusOr<NewSequence> Core::Impl::CheckGenerate(const ModelState& model, const GenerateRequested& event) const {
   const std::optional<GenerationConfig>& config = model.submission->model.generation;
-  if (!config.has_value() || !work_.at(model.name).composer.has_value()) {
+  if (!config.has_value() || work_.at(model.resident).replicas.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("model '", model.name, "' is not a language model"));
   }
   if (event.token_ids.empty()) return absl::InvalidArgumentError("the prompt is empty: it needs at least one token");
@@ -60,7 +60,7 @@ absl::StatusOr<NewSequence> Core::Impl::CheckGenerate(const ModelState& model, c
       event.max_new_tokens > 0 ? event.max_new_tokens : static_cast<int>(std::min(kDefaultNewTokens, fits));
   sequence.sampling = event.sampling;
   if (!event.ignore_eos) sequence.stop_ids = config->eos_token_ids;
-  if (!work_.at(model.name).composer->CanEverFit(sequence)) {
+  if (!work_.at(model.resident).replicas[0].composer.CanEverFit(sequence)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cache_pages: the request needs ", DecodeComposer::PagesFor(prompt, sequence.max_new_tokens),
                      " pages of ", kPageSize, " positions, the model's cache has ", model.cache_pages));
@@ -84,39 +84,52 @@ void Core::Impl::On(GenerateRequested event) {
   absl::StatusOr<NewSequence> sequence = CheckGenerate(**model, event);
   if (!sequence.ok()) return refuse(sequence.status());
   sequence->id = ++last_sequence_;
-  ModelWork& work = work_.at(event.model);
+  const std::string resident = (*model)->resident;
+  ModelWork& work = work_.at(resident);
+  // To the replica with the fewest sequences; of several the first.
+  const auto load = [](const Replica& replica) { return replica.composer.waiting() + replica.composer.admitted(); };
+  const auto chosen =
+      std::min_element(work.replicas.begin(), work.replicas.end(),
+                       [&](const Replica& a, const Replica& b) { return load(a) < load(b); });
+  const auto replica = static_cast<size_t>(chosen - work.replicas.begin());
   work.sequences[sequence->id] = event.call;
-  generates_[event.call] = GenerateCall{event.model, sequence->id, event.deadline};
-  work.composer->Add(*std::move(sequence));
-  PumpDecode(event.model);
+  generates_[event.call] = GenerateCall{resident, replica, sequence->id, event.deadline};
+  chosen->composer.Add(*std::move(sequence));
+  PumpDecode(resident, replica);
 }
 
-void Core::Impl::PumpDecode(const std::string& name) {
+void Core::Impl::PumpDecode(const std::string& name, size_t replica) {
   const auto it = work_.find(name);
-  if (it == work_.end() || !it->second.composer.has_value()) return;
-  const uint64_t mesh_id = models_.at(name).mesh_id;
+  if (it == work_.end() || replica >= it->second.replicas.size()) return;
+  const uint64_t mesh_id = Resident(name).mesh_id;
+  const bool spread = it->second.replicas.size() > 1;
   while (Usable(mesh_id)) {
-    std::optional<Decode> decode = it->second.composer->Next();
+    std::optional<Decode> decode = it->second.replicas[replica].composer.Next();
     if (!decode.has_value()) return;
     const CommandClass command_class = it->second.executed ? CommandClass::kWork : CommandClass::kFirstWork;
     AppendOptions options;
     options.command_class = command_class;
+    if (spread) options.ranks = decode->ranks = it->second.replicas[replica].ranks;
     Append(
         mesh_id, options, [&](int) { return *decode; },
-        [this, name](const CommandRecord& record, const absl::Status& status) { OnDecodeDone(name, record, status); });
+        [this, name, replica](const CommandRecord& record, const absl::Status& status) {
+          OnDecodeDone(name, replica, record, status);
+        });
   }
 }
 
-void Core::Impl::OnDecodeDone(const std::string& model, const CommandRecord& record, const absl::Status& status) {
+void Core::Impl::OnDecodeDone(const std::string& model, size_t replica, const CommandRecord& record,
+                              const absl::Status& status) {
   const auto it = work_.find(model);
-  if (it == work_.end()) return;
+  if (it == work_.end() || replica >= it->second.replicas.size()) return;
   ModelWork& work = it->second;
+  DecodeComposer& composer = work.replicas[replica].composer;
   if (!status.ok()) {
-    for (const uint64_t sequence : work.composer->Fail()) {
+    for (const uint64_t sequence : composer.Fail()) {
       const auto call = work.sequences.find(sequence);
       if (call != work.sequences.end()) FailGenerate(call->second, status);
     }
-    return PumpDecode(model);
+    return PumpDecode(model, replica);
   }
   const DecodeResult& result = record.acks[0]->decode;
   for (size_t i = 1; i < record.acks.size(); ++i) {
@@ -126,7 +139,7 @@ void Core::Impl::OnDecodeDone(const std::string& model, const CommandRecord& rec
                                                                       RankText(record.mesh_id, record.ranks[0]))));
   }
   work.executed = true;
-  for (const SequenceTokens& tokens : work.composer->Finish(result)) {
+  for (const SequenceTokens& tokens : composer.Finish(result)) {
     const auto sequence = work.sequences.find(tokens.sequence_id);
     if (sequence == work.sequences.end()) continue;
     GenerateProgress progress;
@@ -142,7 +155,7 @@ void Core::Impl::OnDecodeDone(const std::string& model, const CommandRecord& rec
     }
     Emit(std::move(progress));
   }
-  PumpDecode(model);
+  PumpDecode(model, replica);
 }
 
 void Core::Impl::FailGenerate(CallId id, const absl::Status& status) {
@@ -157,8 +170,8 @@ void Core::Impl::FailGenerate(CallId id, const absl::Status& status) {
   Emit(std::move(progress));
   ModelWork& work = work_.at(call.model);
   work.sequences.erase(call.sequence_id);
-  work.composer->Remove(call.sequence_id);
-  PumpDecode(call.model);
+  work.replicas[call.replica].composer.Remove(call.sequence_id);
+  PumpDecode(call.model, call.replica);
 }
 
 }  // namespace tp::server

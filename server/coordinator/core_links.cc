@@ -65,6 +65,12 @@ void Core::Impl::CloseLinks(uint64_t mesh_id, const absl::Status& status_view) {
   }
   for (const LinkRecord& link : closed) {
     EndOperationsOn(link.mesh_id, status);
+    const int ranks = static_cast<int>(meshes_.at(link.mesh_id).workers.size());
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (AliveRank(link.mesh_id, rank)) continue;  // the others may wait for it
+      SendAborts(link.mesh_id, std::string(status.message()));
+      break;
+    }
     FreeRanks(link.mesh_id, "", nullptr);
     ForgetMesh(link.mesh_id);
     for (const Done& waiting : link.waiting) waiting(status);

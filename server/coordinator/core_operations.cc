@@ -85,6 +85,7 @@ void Core::Impl::EndOperation(uint64_t id, const absl::Status& status_view) {
   for (const uint64_t blocks : operation.temporaries) DropBlocks(blocks, nullptr);
   for (const uint64_t key : operation.reservations) ledger_.Release(key);
   if (!status.ok() && operation.undo) operation.undo();
+  if (operation.ended) operation.ended(status);
 
   if (operation.answered) return;
   operation.reply.status = status;

@@ -114,19 +114,21 @@ void Core::Impl::BreakMesh(uint64_t mesh_id, const absl::Status& status) {
   for (int rank = 0; rank < static_cast<int>(mesh.workers.size()); ++rank) {
     if (AliveRank(mesh_id, rank)) workers_.at(mesh.workers[rank]).moved_since = now_;
   }
-  std::vector<std::string> names;
-  for (const auto& [name, model] : models_) {
-    if (model.mesh_id == mesh_id) names.push_back(name);
+  std::vector<std::string> residents;
+  for (const auto* models : {&models_, &behind_}) {
+    for (const auto& [name, model] : *models) {
+      if (model.mesh_id == mesh_id) residents.push_back(model.resident);
+    }
   }
-  for (const std::string& name : names) {
-    ModelState& model = models_.at(name);
-    if (loads_.count(name) != 0) {
-      FailLoad(name, status);
+  for (const std::string& resident : residents) {
+    ModelState& model = Resident(resident);
+    if (loads_.count(resident) != 0) {
+      FailLoad(resident, status);
     } else if (model.phase == ModelPhase::kReady) {
       model.phase = ModelPhase::kFailed;
       model.error = status;
-      FailCalls(name, status);
-      Changed(name);
+      FailCalls(resident, status);
+      Changed(model.name);
     }
   }
   EndOperationsOn(mesh_id, status);
@@ -134,17 +136,20 @@ void Core::Impl::BreakMesh(uint64_t mesh_id, const absl::Status& status) {
   CloseLinks(mesh_id, status);
 }
 
-absl::StatusOr<std::vector<std::string>> Core::Impl::WorkersFor(const Mesh& mesh) const {
+absl::StatusOr<std::vector<std::string>> Core::Impl::WorkersFor(const Mesh& mesh, uint64_t near) const {
   std::map<std::string, int> ranks;
   for (const auto& [id, state] : meshes_) {
-    if (state.link) continue;
+    if (state.link || id == near) continue;
     for (int rank = 0; rank < static_cast<int>(state.workers.size()); ++rank) {
       if (AliveRank(id, rank)) ++ranks[state.workers[rank]];
     }
   }
   std::vector<WorkerCandidate> candidates;
   for (const auto& [id, worker] : workers_) {
-    if (worker.healthy) candidates.push_back({id, worker.description.host, ranks[id]});
+    if (!worker.healthy) continue;
+    const bool holds =
+        near != 0 && std::count(meshes_.at(near).workers.begin(), meshes_.at(near).workers.end(), id) > 0;
+    candidates.push_back({id, worker.description.host, 2 * ranks[id] + (holds ? 0 : 1)});
   }
   const size_t healthy = candidates.size();
   std::vector<std::string> chosen = ChooseWorkers(std::move(candidates), mesh.rank_count());

@@ -90,7 +90,7 @@ struct TensorState {
   bool moving = false;  // an operation changes it in place
 };
 
-enum class ModelPhase { kCreated, kLoading, kReady, kFailed, kDeleting };
+enum class ModelPhase { kCreated, kInitialised, kParallelized, kLoading, kReady, kFailed, kDeleting };
 std::string_view ModelPhaseName(ModelPhase phase);  // "CREATED", ...
 
 struct ModelRank {
@@ -98,15 +98,24 @@ struct ModelRank {
   int64_t bytes_read = 0, parameter_bytes = 0;
   int64_t done_bytes = 0, total_bytes = 0;
 };
+// What a model that replaced another has of it.
+struct TakenOver {
+  int states = 0;          // whose values were taken over
+  int64_t bytes = 0;       // of their blocks on all ranks
+  int64_t wire_bytes = 0;  // that moved between workers for them
+};
 struct ModelState {
   std::string name;
+  std::string resident;  // what its workers call it: `name`, or NAME#N of one that replaced another
   ModelPhase phase = ModelPhase::kCreated;
   absl::Status error;
   std::shared_ptr<const Submission> submission;
-  std::shared_ptr<const CompiledModel> compiled;
+  std::shared_ptr<const CompiledModel> compiled;  // nullptr until it is parallelized
+  std::shared_ptr<const std::string> blob;        // once it is parallelized: what the store keeps
   uint64_t mesh_id = 0;  // 0 = none yet
   std::vector<ModelRank> ranks;
   int cache_pages = 0;
+  TakenOver taken_over;
 };
 
 }  // namespace tp::server

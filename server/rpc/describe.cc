@@ -12,6 +12,10 @@ v1::ModelState PhaseToProto(ModelPhase phase) {
   switch (phase) {
     case ModelPhase::kCreated:
       return v1::MODEL_STATE_CREATED;
+    case ModelPhase::kInitialised:
+      return v1::MODEL_STATE_INITIALISED;
+    case ModelPhase::kParallelized:
+      return v1::MODEL_STATE_PARALLELIZED;
     case ModelPhase::kLoading:
       return v1::MODEL_STATE_LOADING;
     case ModelPhase::kReady:
@@ -82,6 +86,15 @@ v1::ModelSummary DryRunSummary(const Submission& submission, const CompiledModel
   }
   summary.set_parameter_bytes(static_cast<uint64_t>(parameters));
   return summary;
+}
+
+void DescribeTakenOver(const ModelState& model, v1::TakenOver* proto) {
+  proto->set_states(model.taken_over.states);
+  proto->set_size_bytes(static_cast<uint64_t>(model.taken_over.bytes));
+  proto->set_wire_bytes(static_cast<uint64_t>(model.taken_over.wire_bytes));
+  int64_t read = 0;
+  for (const ModelRank& rank : model.ranks) read += rank.bytes_read;
+  proto->set_bytes_read(static_cast<uint64_t>(read));
 }
 
 void Describe(const ModelState& model, v1::GetModelResponse* response) {

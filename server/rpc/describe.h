@@ -11,6 +11,7 @@ namespace tp::server {
 v1::ModelSummary Summary(const ModelState& model);
 // Of a submission that was only compiled.
 v1::ModelSummary DryRunSummary(const Submission& submission, const CompiledModel& compiled);
+void DescribeTakenOver(const ModelState& model, v1::TakenOver* proto);
 // Everything but the summary and the submission. Takes long for large models.
 void Describe(const ModelState& model, v1::GetModelResponse* response);
 v1::MeshDescription DescriptionOf(const NamedMesh& mesh, const Core& core);

@@ -2,6 +2,7 @@
 #include "client/tp_client/rpc/grpc_client.h"
 #include "common/base/status.h"
 #include "common/proto_convert/layout.h"
+#include "common/proto_convert/model.h"
 
 namespace tp::client {
 namespace {
@@ -14,6 +15,7 @@ absl::StatusOr<ModelSummary> ToSummary(const v1::ModelSummary& proto) {
                        .parameter_bytes = static_cast<int64_t>(proto.parameter_bytes()),
                        .loaded_bytes = static_cast<int64_t>(proto.loaded_bytes()),
                        .total_bytes = static_cast<int64_t>(proto.total_bytes())};
+  if (!proto.has_mesh()) return summary;  // not parallelized yet
   TP_ASSIGN_OR_RETURN(summary.mesh, MeshFromProto(proto.mesh(), "mesh"));
   return summary;
 }
@@ -49,6 +51,22 @@ absl::StatusOr<ModelDescription> ToDescription(const v1::GetModelResponse& proto
   return model;
 }
 
+// Completes the header, sends it and the submission's chunks, and ends the call.
+template <typename Request>
+grpc::Status Upload(grpc::ClientWriter<Request>* writer, Request* first, const std::string& submission) {
+  first->mutable_header()->set_request_id(NewRequestId());
+  first->mutable_header()->set_size_bytes(submission.size());
+  if (writer->Write(*first)) {
+    WriteChunks(0, submission, [&](v1::Chunk chunk) {
+      Request request;
+      *request.mutable_chunk() = std::move(chunk);
+      return writer->Write(request);
+    });
+  }
+  writer->WritesDone();
+  return writer->Finish();
+}
+
 }  // namespace
 
 absl::StatusOr<SubmitResult> GrpcClient::Submit(const std::string& submission, const SubmitOptions& options) {
@@ -58,20 +76,51 @@ absl::StatusOr<SubmitResult> GrpcClient::Submit(const std::string& submission, c
   auto writer = stub_->Submit(&context, &response);
   v1::SubmitRequest first;
   v1::SubmitHeader* header = first.mutable_header();
-  header->set_request_id(NewRequestId());
-  header->set_size_bytes(submission.size());
   header->set_name(options.name);
   if (!options.mesh.empty()) MeshToProto(options.mesh, header->mutable_mesh());
   header->set_dry_run(options.dry_run);
-  if (writer->Write(first)) {
-    WriteChunks(0, submission, [&](v1::Chunk chunk) {
-      v1::SubmitRequest request;
-      *request.mutable_chunk() = std::move(chunk);
-      return writer->Write(request);
-    });
+  header->set_replace(options.replace);
+  TP_RETURN_IF_ERROR(Finish(Upload(writer.get(), &first, submission)));
+  SubmitResult result;
+  TP_ASSIGN_OR_RETURN(result.model, ToSummary(response.model()));
+  result.warnings.assign(response.warnings().begin(), response.warnings().end());
+  if (response.has_taken_over()) {
+    const v1::TakenOver& taken = response.taken_over();
+    result.taken_over = {taken.states(), static_cast<int64_t>(taken.size_bytes()),
+                         static_cast<int64_t>(taken.wire_bytes()), static_cast<int64_t>(taken.bytes_read())};
   }
-  writer->WritesDone();
-  TP_RETURN_IF_ERROR(Finish(writer->Finish()));
+  return result;
+}
+
+absl::StatusOr<ModelSummary> GrpcClient::CreateModel(const std::string& submission, const std::string& name) {
+  grpc::ClientContext context;
+  Prepare(&context);
+  v1::CreateModelResponse response;
+  auto writer = stub_->CreateModel(&context, &response);
+  v1::CreateModelRequest first;
+  first.mutable_header()->set_name(name);
+  TP_RETURN_IF_ERROR(Finish(Upload(writer.get(), &first, submission)));
+  return ToSummary(response.model());
+}
+
+absl::StatusOr<ModelSummary> GrpcClient::InitStates(const std::string& name, bool buffers_on_cpu) {
+  v1::InitStatesRequest request;
+  request.set_request_id(NewRequestId());
+  request.set_name(name);
+  request.set_buffer_device(buffers_on_cpu ? v1::BUFFER_DEVICE_CPU : v1::BUFFER_DEVICE_DEVICE);
+  v1::InitStatesResponse response;
+  TP_RETURN_IF_ERROR(Call(&v1::CoordinatorService::Stub::InitStates, request, &response));
+  return ToSummary(response.model());
+}
+
+absl::StatusOr<SubmitResult> GrpcClient::Parallelize(const std::string& name, const ParallelizeOptions& options) {
+  v1::ParallelizeRequest request;
+  request.set_request_id(NewRequestId());
+  request.set_name(name);
+  if (!options.own_plan) PlanToProto(options.plan, request.mutable_plan());
+  if (!options.mesh.empty()) MeshToProto(options.mesh, request.mutable_mesh());
+  v1::ParallelizeResponse response;
+  TP_RETURN_IF_ERROR(Call(&v1::CoordinatorService::Stub::Parallelize, request, &response));
   SubmitResult result;
   TP_ASSIGN_OR_RETURN(result.model, ToSummary(response.model()));
   result.warnings.assign(response.warnings().begin(), response.warnings().end());
