@@ -53,6 +53,7 @@ uint64_t Core::Impl::Append(uint64_t mesh_id, const AppendOptions& options, cons
   std::vector<WorkerStream*> streams;
   for (int rank = 0; rank < static_cast<int>(mesh.workers.size()); ++rank) {
     if (!AliveRank(mesh_id, rank)) continue;
+    if (!options.ranks.empty() && !std::binary_search(options.ranks.begin(), options.ranks.end(), rank)) continue;
     WorkerState& worker = workers_.at(mesh.workers[rank]);
     record.ranks.push_back(rank);
     record.workers.push_back(mesh.workers[rank]);

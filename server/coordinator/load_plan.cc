@@ -102,6 +102,19 @@ absl::StatusOr<int> CachePagesFor(const Submission& submission, const CompiledMo
   return static_cast<int>(std::min({one * kMostSequences, fits, int64_t{1} << 30}));
 }
 
+std::vector<std::vector<int>> ReplicasOf(const CompiledModel& model) {
+  std::map<Coordinate, std::vector<int>> by_coordinate;
+  for (int rank = 0; rank < model.mesh.rank_count(); ++rank) {
+    const Coordinate whole = model.mesh.CoordinateOf(rank);
+    Coordinate own;
+    for (const int axis : model.replica_axes) own.push_back(whole[static_cast<size_t>(axis)]);
+    by_coordinate[own].push_back(rank);
+  }
+  std::vector<std::vector<int>> replicas;
+  for (auto& [coordinate, ranks] : by_coordinate) replicas.push_back(std::move(ranks));
+  return replicas;
+}
+
 absl::StatusOr<int64_t> BytesOnRank(const Submission& submission, const CompiledModel& model, int cache_pages, int rank,
                                     bool widened) {
   TP_ASSIGN_OR_RETURN(const std::vector<RankMemory> memory, MemoryOf(model, LargestRow(submission, model), widened));

@@ -17,6 +17,10 @@ std::vector<LoadState> StatesToLoad(const CompiledModel& model);
 // RESOURCE_EXHAUSTED where one sequence of max_positions does not fit.
 absl::StatusOr<int> CachePagesFor(const Submission& submission, const CompiledModel& model, int64_t cache_bytes);
 
+// The ranks of each replica in generation, ascending: those with equal coordinates on all replica_axes. One with all
+// ranks where there are no such axes.
+std::vector<std::vector<int>> ReplicasOf(const CompiledModel& model);
+
 // Parameters, buffers, cache and the activations of one row of the largest allowed size (free dims without a limit are
 // 1).
 absl::StatusOr<int64_t> BytesOnRank(const Submission& submission, const CompiledModel& model, int cache_pages, int rank,

@@ -1,6 +1,7 @@
 // CoordinatorService: what clients call. Queries and deletes of models are in coordinator_service.cc, unary calls about
-// named meshes and tensors in tensor_calls.cc; the streams have a file each (submit_call.cc, forward_call.cc,
-// generate_call.cc, watch_call.cc, put_call.cc, get_call.cc). Example: builder.RegisterService(&service);
+// named meshes and tensors in tensor_calls.cc; a submit step by step in step_calls.cc; the streams have a file each
+// (submit_call.cc, forward_call.cc, generate_call.cc, watch_call.cc, put_call.cc, get_call.cc). Example:
+// builder.RegisterService(&service);
 #pragma once
 
 #include "server/rpc/services.h"
@@ -15,6 +16,12 @@ class CoordinatorService : public v1::CoordinatorService::CallbackService {
 
   grpc::ServerReadReactor<v1::SubmitRequest>* Submit(grpc::CallbackServerContext* context,
                                                      v1::SubmitResponse* response) override;
+  grpc::ServerReadReactor<v1::CreateModelRequest>* CreateModel(grpc::CallbackServerContext* context,
+                                                               v1::CreateModelResponse* response) override;
+  grpc::ServerUnaryReactor* InitStates(grpc::CallbackServerContext* context, const v1::InitStatesRequest* request,
+                                       v1::InitStatesResponse* response) override;
+  grpc::ServerUnaryReactor* Parallelize(grpc::CallbackServerContext* context, const v1::ParallelizeRequest* request,
+                                        v1::ParallelizeResponse* response) override;
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context, const v1::GetModelRequest* request,
                                      v1::GetModelResponse* response) override;
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest* request,

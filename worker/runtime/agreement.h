@@ -22,13 +22,17 @@ struct AgreedStatus {
 // Owned by the executor thread.
 class Agreement {
  public:
-  Agreement(Communicator& communicator, StepHeader header, Pace& pace)
-      : communicator_(communicator), header_(header), pace_(pace), group_(communicator.size()) {
+  // `group`: the ranks that take part, ascending, this one among them; empty = all.
+  Agreement(Communicator& communicator, StepHeader header, Pace& pace, std::vector<int> group = {})
+      : communicator_(communicator), header_(header), pace_(pace), group_(std::move(group)) {
+    if (!group_.empty()) return;
+    group_.resize(static_cast<size_t>(communicator.size()));
     std::iota(group_.begin(), group_.end(), 0);
   }
 
-  // All ranks call it at the same points. The status is this rank's own where it failed itself, so that its text is the
-  // cause; ABORTED naming the first failed rank on the others. Blocks until all headers are here or the deadline.
+  // All ranks of the group call it at the same points. The status is this rank's own where it failed itself, so that
+  // its text is the cause; ABORTED naming the first failed rank on the others. Blocks until all headers are here or the
+  // deadline.
   AgreedStatus Exchange(uint32_t step, bool closing, const absl::Status& mine) {
     header_.step = step;
     header_.flags = closing ? 1 : 0;

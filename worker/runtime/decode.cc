@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -207,12 +208,28 @@ class Decoding {
   std::map<uint64_t, SequenceTokens> results_;
 };
 
+absl::Status CheckRanks(const std::vector<int>& ranks, const Communicator& communicator) {
+  if (ranks.empty()) return absl::OkStatus();
+  const bool ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<int>()) == ranks.end();
+  if (ascending && ranks.front() >= 0 && ranks.back() < communicator.size() &&
+      std::binary_search(ranks.begin(), ranks.end(), communicator.rank())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("decode: ranks must ascend within [0, ", communicator.size(),
+                                                 ") and hold rank ", communicator.rank()));
+}
+
 }  // namespace
 
 WorkOutcome ExecuteDecode(const WorkContext& context, LoadedModel* model, const Decode& decode,
                           const absl::Status& refused) {
   WorkOutcome outcome;
-  CommandHeaders headers(context, model == nullptr ? 0 : model->fingerprint, &outcome);
+  if (absl::Status valid = CheckRanks(decode.ranks, context.communicator); !valid.ok()) {
+    outcome.status = std::move(valid);
+    outcome.failed_rank = context.communicator.rank();
+    return outcome;
+  }
+  CommandHeaders headers(context, model == nullptr ? 0 : model->fingerprint, &outcome, decode.ranks);
   absl::Status local = refused;
   if (local.ok() && model->step == nullptr) {
     local = absl::FailedPreconditionError(absl::StrCat("model '", model->name, "' does not generate"));
