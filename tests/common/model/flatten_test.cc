@@ -82,11 +82,12 @@ TEST(FlattenTest, LongGraphsAndWideListsTakeNoLongerThanTheirSize) {
   ModelDef model;
   CompositeConfig graph;
   graph.inputs = {{"x"}};
-  Module list{.name = "layers", .config = ModuleListConfig{}};
+  Module list{.name = "layers", .config = ModuleListConfig{}, .children = {}, .param_init = {}};
   for (int i = 0; i < kNodes; ++i) {
     const std::string from = i == 0 ? "x" : "n" + std::to_string(i - 1), to = "n" + std::to_string(i);
     if (i % 4 == 0) {
-      list.children.push_back({.name = std::to_string(i), .config = IdentityConfig{}});
+      list.children.push_back(
+          {.name = std::to_string(i), .config = IdentityConfig{}, .children = {}, .param_init = {}});
       graph.nodes.push_back(CallChild(to, "layers." + std::to_string(i), {from}));
     } else {
       graph.nodes.push_back(CallFunction(to, "relu", {from}));

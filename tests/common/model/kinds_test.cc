@@ -139,6 +139,7 @@ TEST(KindsTest, BadConfigurationsNameTheField) {
 
 TEST(KindsTest, IntegerAndBoolStatesKeepTheirTypes) {
   CompositeConfig config{
+      .type_name = "Net",
       .inputs = {},
       .nodes = {},
       .outputs = {},
