@@ -83,6 +83,7 @@ MoveBytes BytesToMove(const std::vector<TakenState>& taken, int served_ranks, in
     begin = end;
   }
   for (const TakenState& state : taken) {  // plain and packed at once
+    if (!state.from.packed) continue;
     for (size_t rank = 0; rank < most.replacement.size(); ++rank) {
       most.replacement[rank] = std::max(most.replacement[rank], state.to_bytes[rank]);
     }
