@@ -38,13 +38,13 @@ std::string SecondsText(double seconds) {
 }
 
 std::string FlopsText(double flops) {
-  static constexpr const char* kUnits[] = {"", " k", " M", " G", " T", " P"};
+  static constexpr const char* kUnits[] = {"", "k", "M", "G", "T", "P"};
   int unit = 0;
   while (flops >= 1000 && unit < 5) {
     flops /= 1000;
     ++unit;
   }
-  return unit == 0 ? absl::StrFormat("%.0f", flops) : absl::StrFormat("%.1f%s", flops, kUnits[unit]);
+  return unit == 0 ? absl::StrFormat("%.0f", flops) : absl::StrFormat("%.1f %s", flops, kUnits[unit]);
 }
 
 Cost CostOfModule(const Explanation& explanation, const std::string& path) {
@@ -181,7 +181,7 @@ std::string TotalsText(const Explanation& explanation) {
   double collectives = 0;
   for (const CollectiveCost& cost : explanation.cost.collectives) collectives += cost.seconds;
   const Cost& total = explanation.cost.total;
-  return absl::StrCat("one forward: ", FlopsText(total.flops), "flop and ",
+  return absl::StrCat("one forward: ", FlopsText(total.flops), total.flops < 1000 ? " flop and " : "flop and ",
                       BytesText(static_cast<int64_t>(total.memory_bytes)), " of memory traffic on the busiest rank, ",
                       SecondsText(total.seconds), " estimated (", SecondsText(collectives),
                       " in collectives)\ncost model: ", CostModelText(explanation.model),

@@ -62,8 +62,8 @@ std::string UnevenText(const Mesh& mesh, size_t axis, int64_t size, Placement pl
   }
   int64_t fewer = ranks - 1;
   while (fewer > 1 && size % fewer != 0) --fewer;
-  return absl::StrCat(text, "; a size that ", ranks, " divides, as ", (size + ranks - 1) / ranks * ranks, ", or ",
-                      mesh.axes()[axis].name, "=", fewer, " shares it out");
+  return absl::StrCat(text, "; a size that ", ranks, " divides, as ", (size + ranks - 1) / ranks * ranks,
+                      fewer > 1 ? absl::StrCat(", or ", mesh.axes()[axis].name, "=", fewer) : "", " shares it out");
 }
 
 // One warning for equal ones: the first name and how many more.
