@@ -11,6 +11,7 @@
 #include "common/program/choose.h"
 #include "common/program/input_placements.h"
 #include "common/program/local_map.h"
+#include "common/program/request_values.h"
 #include "common/program/shardings.h"
 #include "common/program/styles.h"
 
@@ -33,7 +34,7 @@ class Walk {
         plan_(plan),
         problems_(problems),
         slots_(model.values.size()),
-        request_input_(model.values.size(), -1) {}
+        requests_(model) {}
 
   absl::StatusOr<WalkResult> Run();
 
@@ -64,9 +65,6 @@ class Walk {
   absl::Status EnterModule(const FlatNode& node);
   absl::Status LeaveModule(const FlatNode& node);
   absl::Status CallFunction(const FlatNode& node);
-  // What a request gives to the call is checked before dispatch.
-  void CheckRequestValues(const FlatNode& node);
-  void AddInputCheck(int flat, int64_t limit, std::optional<int64_t> allowed);
   // The class dim of a cross entropy may be cut by one axis.
   void CheckClasses(const FlatNode& node, int input, const std::string& where);
   absl::StatusOr<int> PositionsFor(int value);
@@ -79,7 +77,7 @@ class Walk {
   ForwardProgram program_;
   ProgramBuilder builder_{&program_};
   std::vector<Slot> slots_;
-  std::vector<int> request_input_;  // flat value -> index of the model input that it is, unchanged; -1 = none
+  RequestValues requests_;
   std::vector<PlacedModule> modules_;
   std::map<std::string, size_t> module_index_;
   std::map<std::string, int> calls_;  // of each module, so far
@@ -230,7 +228,7 @@ void Walk::AddOperands() {
     const auto& [name, flat] = model_.inputs[i];
     const TensorType& type = model_.values[flat].type;
     slots_[flat].value = builder_.NewValue(name, type.dtype, type.shape, InputPlacements(model_, plan_, flat));
-    request_input_[flat] = static_cast<int>(i);
+    requests_.SetInput(flat, static_cast<int>(i));
     program_.operands.push_back({OperandKind::kInput, name, slots_[flat].value});
   }
   for (const FlatState& state : model_.states) {
@@ -248,7 +246,7 @@ absl::Status Walk::EnterModule(const FlatNode& node) {
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i] < 0) continue;
     slots_[node.outputs[i]] = slots_[node.inputs[i]];
-    request_input_[node.outputs[i]] = request_input_[node.inputs[i]];
+    requests_.SetSame(node.inputs[i], node.outputs[i]);
   }
   for (int index : EntriesOf(plan_, node.module_path)) {
     const ResolvedEntry& entry = plan_.entries[index];
@@ -261,7 +259,7 @@ absl::Status Walk::EnterModule(const FlatNode& node) {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] < 0) continue;
       Slot& slot = slots_[node.outputs[i]];
-      WarnOfBatch((*changes)[i], entry, node, slot.value, request_input_[node.outputs[i]] >= 0);
+      WarnOfBatch((*changes)[i], entry, node, slot.value, requests_.Has(node.outputs[i]));
       TP_RETURN_IF_ERROR(Change((*changes)[i], entry, node, &slot));
     }
   }
@@ -278,7 +276,7 @@ absl::Status Walk::LeaveModule(const FlatNode& node) {
   std::vector<int> ranks;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     slots_[node.outputs[i]] = slots_[node.inputs[i]];
-    request_input_[node.outputs[i]] = request_input_[node.inputs[i]];
+    requests_.SetSame(node.inputs[i], node.outputs[i]);
     ranks.push_back(static_cast<int>(model_.values[node.inputs[i]].type.shape.size()));
   }
   if (const ShardingConfig* local = LocalMapOf(node.module_path); local != nullptr) {
@@ -340,31 +338,6 @@ absl::StatusOr<int> Walk::PositionsFor(int value) {
   return positions_;
 }
 
-void Walk::AddInputCheck(int flat, int64_t limit, std::optional<int64_t> allowed) {
-  if (request_input_[flat] < 0) return;
-  const std::string& name = model_.inputs[request_input_[flat]].first;
-  for (InputCheck& check : program_.input_checks) {
-    if (check.input != name || check.allowed != allowed) continue;
-    check.limit = std::min(check.limit, limit);
-    return;
-  }
-  program_.input_checks.push_back({name, limit, allowed});
-}
-
-void Walk::CheckRequestValues(const FlatNode& node) {
-  if (node.function == "embedding") {
-    AddInputCheck(node.inputs[0], model_.values[node.inputs[1]].type.shape[0].constant(), std::nullopt);
-  } else if (node.function == "pick") {
-    const SymShape& shape = model_.values[node.inputs[0]].type.shape;
-    const int64_t dim = std::get<int64_t>(node.attributes.at("dim"));
-    const Dim& classes = shape[dim < 0 ? dim + static_cast<int64_t>(shape.size()) : dim];
-    if (!classes.IsConstant()) return;
-    AddInputCheck(node.inputs[1], classes.constant(), std::get<int64_t>(node.attributes.at("ignore_index")));
-  } else if (node.function == "reshape") {
-    request_input_[node.outputs[0]] = request_input_[node.inputs[0]];  // the same values
-  }
-}
-
 void Walk::CheckClasses(const FlatNode& node, int input, const std::string& where) {
   const DTensorSpec& spec = program_.values[input].spec;
   const int64_t dim = std::get<int64_t>(node.attributes.at("dim"));
@@ -392,7 +365,7 @@ absl::Status Walk::CallFunction(const FlatNode& node) {
     inputs.push_back(positions);
   }
   if (node.function == "pick") CheckClasses(node, inputs[0], where);
-  CheckRequestValues(node);
+  requests_.Call(node, &program_.input_checks);
   TP_ASSIGN_OR_RETURN(CallPlacements placements, ChoosePlacements(node, model_, plan_, builder_, inputs, states_));
   int bias = -1;
   if (placements.bias_after) std::swap(bias, inputs[2]);
@@ -473,7 +446,10 @@ absl::StatusOr<WalkResult> Walk::Run() {
 
 absl::StatusOr<WalkResult> WalkModel(const Submission& submission, const FlatModel& model, const ResolvedPlan& plan,
                                      Problems* problems) {
-  return Walk(submission, model, plan, problems).Run();
+  absl::StatusOr<WalkResult> result = Walk(submission, model, plan, problems).Run();
+  // What was found before the walk came to its end tells more.
+  if (!result.ok() && !problems->empty()) return problems->status();
+  return result;
 }
 
 }  // namespace tp

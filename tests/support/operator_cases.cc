@@ -218,25 +218,13 @@ std::vector<OperatorCase> OperatorCases() {
   return table.Take();
 }
 
-Submission OperatorSubmission(const OperatorCase& test, const std::vector<MeshAxis>& mesh,
-                              const std::vector<Placements>& placements) {
-  CompositeConfig config;
-  config.type_name = "Operator";
-  std::vector<std::string> names;
+Submission ForcedSubmission(CompositeConfig config, std::vector<ModelInput> inputs, const std::vector<MeshAxis>& mesh,
+                            const std::vector<Placements>& placements) {
   Submission submission;
-  for (size_t i = 0; i < test.inputs.size(); ++i) {
-    names.push_back(absl::StrCat("x", i));
-    config.inputs.push_back({names.back()});
-    submission.model.inputs.push_back({names.back(), test.inputs[i].dtype, test.inputs[i].shape});
-  }
-  GraphNode node = CallFunction("y", test.function, names, test.attributes);
-  for (int i = 0; i < test.outputs; ++i) {
-    const std::string value = test.outputs == 1 ? "y" : absl::StrCat("y", i);
-    if (test.outputs > 1) node.outputs.push_back(value);
-    config.outputs.push_back({absl::StrCat("y", i), value});
-  }
-  config.nodes.push_back(std::move(node));
   submission.name = "operator";
+  config.type_name = "Operator";
+  for (const ModelInput& input : inputs) config.inputs.push_back({input.name});
+  submission.model.inputs = std::move(inputs);
   submission.model.root = {.name = "", .config = std::move(config), .children = {}, .param_init = {}};
   submission.plan.mesh = mesh;
   if (placements.empty()) return submission;
@@ -252,6 +240,25 @@ Submission OperatorSubmission(const OperatorCase& test, const std::vector<MeshAx
   submission.plan.entries = {Styled("", std::move(style))};
   submission.plan.axis = mesh[0].name;
   return submission;
+}
+
+Submission OperatorSubmission(const OperatorCase& test, const std::vector<MeshAxis>& mesh,
+                              const std::vector<Placements>& placements) {
+  CompositeConfig config;
+  std::vector<std::string> names;
+  std::vector<ModelInput> inputs;
+  for (size_t i = 0; i < test.inputs.size(); ++i) {
+    names.push_back(absl::StrCat("x", i));
+    inputs.push_back({names.back(), test.inputs[i].dtype, test.inputs[i].shape});
+  }
+  GraphNode node = CallFunction("y", test.function, names, test.attributes);
+  for (int i = 0; i < test.outputs; ++i) {
+    const std::string value = test.outputs == 1 ? "y" : absl::StrCat("y", i);
+    if (test.outputs > 1) node.outputs.push_back(value);
+    config.outputs.push_back({absl::StrCat("y", i), value});
+  }
+  config.nodes.push_back(std::move(node));
+  return ForcedSubmission(std::move(config), std::move(inputs), mesh, placements);
 }
 
 std::map<std::string, SimTensor> OperatorInputs(const OperatorCase& test) {

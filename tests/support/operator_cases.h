@@ -28,8 +28,10 @@ struct OperatorCase {
 
 std::vector<OperatorCase> OperatorCases();
 
-// A model of one call, its inputs "x0", "x1", ... forced to `placements` (one list an input, one placement an axis),
-// its outputs "y0", "y1", ...
+// A model of one graph, its inputs forced to `placements` (one list an input, one placement an axis; none: not forced).
+Submission ForcedSubmission(CompositeConfig config, std::vector<ModelInput> inputs, const std::vector<MeshAxis>& mesh,
+                            const std::vector<Placements>& placements);
+// A model of one call, its inputs "x0", "x1", ... forced alike, its outputs "y0", "y1", ...
 Submission OperatorSubmission(const OperatorCase& test, const std::vector<MeshAxis>& mesh,
                               const std::vector<Placements>& placements);
 // The requests' tensors.

@@ -12,7 +12,7 @@ const Dim kBatch = Dim::Symbol("batch");
 const Dim kTime = Dim::Symbol("time");
 
 // One call: types from shapes and inference, placements as text ("_" = omitted). Prints the strategies, preferred
-// first, as "R, S(0) -> S(1)"; " +bias" where the bias comes after.
+// first, as "R, S(0) -> S(1)"; " +bias" where the bias comes after, " alone" where no other axis may cut the same dim.
 struct Call {
   std::string function;
   std::vector<SymShape> shapes;
@@ -21,6 +21,7 @@ struct Call {
   Attributes attributes = {};
   DType dtype = DType::kF32;
   bool batch_axis = false;
+  std::vector<DType> dtypes = {};  // one for each input; none: `dtype`
 };
 
 std::vector<std::string> Strategies(const Call& call) {
@@ -29,11 +30,13 @@ std::vector<std::string> Strategies(const Call& call) {
   EXPECT_TRUE(attributes.ok()) << attributes.status();
   std::vector<TensorType> types;
   for (size_t i = 0; i < call.shapes.size(); ++i) {
-    types.push_back({call.function == "embedding" && i == 0 ? DType::kI64 : call.dtype, call.shapes[i]});
+    const DType dtype = i < call.dtypes.size() ? call.dtypes[i] : call.dtype;
+    types.push_back({call.function == "embedding" && i == 0 ? DType::kI64 : dtype, call.shapes[i]});
   }
   std::vector<const TensorType*> inputs;
   RuleContext context{call.function, &*attributes, {}, {}, call.size, {}, call.batch_axis};
-  for (size_t i = 0; i < function->arguments.size(); ++i) {
+  const bool variadic = !function->arguments.empty() && function->arguments.back().variadic;
+  for (size_t i = 0; i < (variadic ? types.size() : function->arguments.size()); ++i) {
     const bool omitted = i >= call.placements.size() || call.placements[i] == "_";
     inputs.push_back(omitted ? nullptr : &types[i]);
     context.current.push_back(omitted ? Placement::Replicate() : *ParsePlacement(call.placements[i]));
@@ -50,7 +53,10 @@ std::vector<std::string> Strategies(const Call& call) {
     for (size_t i = 0; i < strategy.inputs.size(); ++i)
       text += (i == 0 ? "" : ", ") + PlacementText(strategy.inputs[i]);
     text += " -> " + PlacementText(strategy.outputs[0]);
-    texts.push_back(text + (strategy.bias_after ? " +bias" : ""));
+    for (size_t i = 1; i < strategy.outputs.size(); ++i) {
+      if (strategy.outputs[i] != strategy.outputs[0]) text += ", " + PlacementText(strategy.outputs[i]);
+    }
+    texts.push_back(text + (strategy.bias_after ? " +bias" : "") + (strategy.alone ? " alone" : ""));
   }
   return texts;
 }
@@ -93,9 +99,9 @@ TEST(NormRuleTest, TheReducedDimMustBeWhole) {
 TEST(AttentionRuleTest, HeadsAreCutTogether) {
   const SymShape q{kBatch, kTime, 8, 4}, kv{kBatch, kTime, 2, 4};
   EXPECT_EQ(Strategies({"attention", {q, kv, kv}, {"S(2)", "S(2)", "S(2)"}}),
-            (Texts{"S(2), S(2), S(2) -> S(2)", "R, R, R -> R"}));
+            (Texts{"S(2), S(2), S(2) -> S(2) alone", "R, R, R -> R"}));
   EXPECT_EQ(Strategies({"attention", {q, kv, kv}, {"S(2)", "GS(2,2)", "GS(2,2)"}, 4}),
-            (Texts{"S(2), GS(2,2), GS(2,2) -> S(2)", "R, R, R -> R"}));
+            (Texts{"S(2), GS(2,2), GS(2,2) -> S(2) alone", "R, R, R -> R"}));
   EXPECT_EQ(Strategies({"attention", {q, kv, kv}, {"S(2)", "R", "R"}, 3}), (Texts{"R, R, R -> R"}));
   EXPECT_EQ(Strategies({"attention", {q, kv, kv}, {"S(0)", "S(0)", "S(0)"}}), (Texts{"R, R, R -> R"}));
   EXPECT_EQ(Strategies({"rotary", {q}, {"S(2)"}}), (Texts{"S(2) -> S(2)", "R -> R"}));
@@ -149,7 +155,10 @@ TEST_P(ReshapeShapesTest, KeepsEachElementOnItsRankOrGathers) {
   if (test.output == "R") {
     EXPECT_EQ(got, (Texts{"R -> R"}));
   } else {
-    EXPECT_EQ(got, (Texts{test.placement + " -> " + test.output, "R -> R"}));
+    // A cut of a dim that is split or merged is right on its own only.
+    const bool alone = test.from[ParsePlacement(test.placement)->dim] != test.to[ParsePlacement(test.output)->dim];
+    const bool keeps = ParsePlacement(test.output)->IsPartial();
+    EXPECT_EQ(got, (Texts{test.placement + " -> " + test.output + (alone && !keeps ? " alone" : ""), "R -> R"}));
   }
 }
 
@@ -201,7 +210,8 @@ TEST(ReshapeRuleTest, EveryKeptCutKeepsTheElements) {
             const Texts got = Strategies(
                 {"reshape", {ToSymShape(from)}, {PlacementText(placement)}, size, {{"shape", ToSymShape(to)}}});
             if (got.size() == 1) continue;
-            const Placement output = *ParsePlacement(got[0].substr(got[0].find("-> ") + 3));
+            std::string made = got[0].substr(got[0].find("-> ") + 3);
+            const Placement output = *ParsePlacement(made.substr(0, made.find(' ')));
             ++kept;
             for (int rank = 0; rank < size; ++rank) {
               ASSERT_EQ(ElementsOf(from, placement, mesh, rank), ElementsOf(to, output, mesh, rank))
@@ -223,8 +233,134 @@ TEST(TransposeRuleTest, PlacementsFollowTheirDims) {
   EXPECT_EQ(Strategies({"transpose", {{2, 3, 4}}, {"P(sum)"}, 2, dims}), (Texts{"P(sum) -> P(sum)", "R -> R"}));
 }
 
+TEST(LinearRuleTest, FusedAndStridedRowsPassThrough) {
+  const SymShape x{kBatch, 8}, w{6, 8}, b{6};
+  EXPECT_EQ(Strategies({"linear", {x, w, b}, {"R", "IS(0,[1,1])", "R"}}),
+            (Texts{"R, IS(0,2), IS(0,2) -> IS(1,2)", "R, R, R -> R"}));
+  EXPECT_EQ(Strategies({"linear", {x, w, b}, {"R", "SS(0,3)", "R"}}),
+            (Texts{"R, SS(0,3), SS(0,3) -> SS(1,3)", "R, R, R -> R"}));
+  // Neighbours hold copies, which a sum would count twice.
+  EXPECT_EQ(Strategies({"linear", {x, w}, {"R", "GS(1,2)", "_"}, 4}),
+            (Texts{"S(1), S(1), R -> P(sum)", "R, R, R -> R"}));
+}
+
+TEST(ConvolutionRuleTest, BatchChannelsAndGroups) {
+  const SymShape x{kBatch, 4, 9, 9}, w{6, 4, 3, 3}, b{6};
+  EXPECT_EQ(Strategies({"conv2d", {x, w, b}, {"S(0)", "R", "R"}}), (Texts{"S(0), R, R -> S(0)", "R, R, R -> R"}));
+  EXPECT_EQ(Strategies({"conv2d", {x, w, b}, {"R", "S(0)", "R"}}), (Texts{"R, S(0), S(0) -> S(1)", "R, R, R -> R"}));
+  EXPECT_EQ(Strategies({"conv2d", {x, w, b}, {"S(1)", "R", "R"}}),
+            (Texts{"S(1), S(1), R -> P(sum) +bias", "R, R, R -> R"}));
+  EXPECT_EQ(Strategies({"conv2d", {x, w, b}, {"S(2)", "R", "R"}}), (Texts{"R, R, R -> R"}));
+  const Attributes two{{"groups", int64_t{2}}};
+  const SymShape grouped{6, 2, 3, 3};
+  EXPECT_EQ(Strategies({"conv2d", {x, grouped, b}, {"S(1)", "R", "R"}, 2, two}),
+            (Texts{"S(1), S(0), S(0) -> S(1) alone", "R, R, R -> R"}));
+  EXPECT_EQ(Strategies({"conv2d", {x, grouped, b}, {"S(1)", "S(0)", "R"}, 3, two}), (Texts{"R, R, R -> R"}));
+}
+
+TEST(ProductRuleTest, BatchRowsColumnsAndInnerDim) {
+  const SymShape a{kBatch, 4, 8}, b{8, 6};
+  EXPECT_EQ(Strategies({"matmul", {a, b}, {"S(0)", "R"}}), (Texts{"S(0), R -> S(0)", "R, R -> R"}));
+  EXPECT_EQ(Strategies({"matmul", {a, b}, {"S(1)", "S(1)"}}),
+            (Texts{"S(1), R -> S(1)", "R, S(1) -> S(2)", "R, R -> R"}));
+  EXPECT_EQ(Strategies({"matmul", {a, b}, {"S(2)", "R"}}), (Texts{"S(2), S(0) -> P(sum)", "R, R -> R"}));
+  EXPECT_EQ(Strategies({"matmul", {{1, 4, 8}, {3, 8, 6}}, {"S(0)", "S(0)"}}), (Texts{"R, S(0) -> S(0)", "R, R -> R"}));
+  EXPECT_EQ(Strategies({"matmul", {{8}, {8, 6}}, {"R", "S(1)"}}), (Texts{"R, S(1) -> S(0)", "R, R -> R"}));
+  EXPECT_EQ(Strategies({"matmul", {{4, 8}, {8}}, {"S(1)", "R"}}), (Texts{"S(1), S(0) -> P(sum)", "R, R -> R"}));
+}
+
+TEST(ElementwiseRuleTest, ScalarsAndTerms) {
+  const Attributes two{{"scalar", 2.0}};
+  const std::vector<SymShape> x{{kBatch, 8}};
+  EXPECT_EQ(Strategies({"mul", x, {"P(avg)"}, 2, two}), (Texts{"P(avg), R -> P(avg)", "R, R -> R"}));
+  EXPECT_EQ(Strategies({"div", x, {"P(sum)"}, 2, two}), (Texts{"P(sum), R -> P(sum)", "R, R -> R"}));
+  EXPECT_EQ(Strategies({"add", x, {"P(sum)"}, 2, two}), (Texts{"R, R -> R"}));
+  EXPECT_EQ(Strategies({"mul", x, {"P(max)"}, 2, two}), (Texts{"R, R -> R"}));
+  EXPECT_EQ(Strategies({"neg", x, {"P(sum)"}}), (Texts{"P(sum) -> P(sum)", "R -> R"}));
+  EXPECT_EQ(Strategies({"mul", x, {"P(sum)"}, 2, two, DType::kI64}), (Texts{"P(sum), R -> P(sum)", "R, R -> R"}));
+  EXPECT_EQ(Strategies({"neg", x, {"P(sum)"}, 2, {}, DType::kI64}), (Texts{"R -> R"}));
+  EXPECT_EQ(Strategies({"floor_div", x, {"P(sum)"}, 2, two, DType::kI64}), (Texts{"R, R -> R"}));
+  EXPECT_EQ(Strategies({"add", {{kBatch, 8}, {kBatch, 8}}, {"P(sum)", "P(sum)"}, 2, {}, DType::kI64}),
+            (Texts{"R, R -> R"}));
+  EXPECT_EQ(Strategies({"cast", x, {"P(sum)"}, 2, {{"dtype", DType::kI64}}, DType::kI32}),
+            (Texts{"P(sum) -> P(sum)", "R -> R"}));
+  EXPECT_EQ(Strategies({"cast", x, {"P(sum)"}, 2, {{"dtype", DType::kI32}}, DType::kI64}), (Texts{"R -> R"}));
+  EXPECT_EQ(Strategies({"cast", x, {"P(sum)"}, 2, {{"dtype", DType::kF32}}, DType::kI64}), (Texts{"R -> R"}));
+  EXPECT_EQ(
+      Strategies(
+          {"where", {{kBatch, 1}, {kBatch, 8}, {8}}, {"S(0)", "S(1)", "R"}, 2, {}, DType::kF32, false, {DType::kBool}}),
+      (Texts{"S(0), S(0), R -> S(0)", "R, S(1), S(0) -> S(1)", "R, R, R -> R"}));
+}
+
+TEST(ShapeRuleTest, DimsMoveAndCutOnesGather) {
+  const std::vector<SymShape> x{{4, 6, 8}};
+  const Attributes dims{{"dims", std::vector<int64_t>{2, 0, 1}}};
+  EXPECT_EQ(Strategies({"permute", x, {"SS(1,3)"}, 2, dims}), (Texts{"SS(1,3) -> SS(2,3)", "R -> R"}));
+  EXPECT_EQ(Strategies({"expand", {{1, 6}}, {"S(1)"}, 2, {{"shape", SymShape{3, 4, 6}}}}),
+            (Texts{"S(1) -> S(2)", "R -> R"}));
+  EXPECT_EQ(Strategies({"expand", {{1, 6}}, {"S(0)"}, 2, {{"shape", SymShape{4, 6}}}}), (Texts{"R -> R"}));
+  const Attributes last{{"dim", int64_t{-1}}, {"index", int64_t{0}}}, first{{"dim", int64_t{0}}, {"index", int64_t{0}}};
+  EXPECT_EQ(Strategies({"select", x, {"S(2)"}, 2, last}), (Texts{"R -> R"}));
+  EXPECT_EQ(Strategies({"select", x, {"S(2)"}, 2, first}), (Texts{"S(2) -> S(1)", "R -> R"}));
+  EXPECT_EQ(Strategies({"slice", x, {"S(0)"}, 2, {{"start", int64_t{1}}}}), (Texts{"R -> R"}));
+  EXPECT_EQ(Strategies({"slice", x, {"S(1)"}, 2, {{"start", int64_t{1}}}}), (Texts{"S(1) -> S(1)", "R -> R"}));
+  EXPECT_EQ(Strategies({"slice", x, {"S(0)"}}), (Texts{"S(0) -> S(0)", "R -> R"}));
+  EXPECT_EQ(Strategies({"cat", {{4, 6}, {2, 6}}, {"S(0)", "S(1)"}}), (Texts{"S(1), S(1) -> S(1)", "R, R -> R"}));
+  EXPECT_EQ(Strategies({"cat", {{4, 6}, {2, 6}}, {"P(max)", "P(max)"}}),
+            (Texts{"P(max), P(max) -> P(max)", "R, R -> R"}));
+  EXPECT_EQ(Strategies({"cat", {{4, 6}, {2, 6}}, {"P(max)", "P(min)"}}), (Texts{"R, R -> R"}));
+}
+
+TEST(ShapeRuleTest, PartsOfAnInterleavedCutComeApart) {
+  const Attributes qkv{{"sizes", std::vector<int64_t>{8, 2, 2}}};
+  EXPECT_EQ(Strategies({"split", {{12}}, {"IS(0,[8,2,2])"}, 2, qkv}), (Texts{"IS(0,[8,2,2]) -> S(0) alone", "R -> R"}));
+  EXPECT_EQ(Strategies({"split", {{12}}, {"IS(0,[4,1,1])"}, 2, qkv}), (Texts{"IS(0,[4,1,1]) -> S(0) alone", "R -> R"}));
+  EXPECT_EQ(Strategies({"split", {{12}}, {"IS(0,3)"}, 2, qkv}), (Texts{"R -> R"}));
+  EXPECT_EQ(Strategies({"split", {{12}}, {"S(0)"}, 2, qkv}), (Texts{"R -> R"}));
+  EXPECT_EQ(Strategies({"split", {{12, 4}}, {"S(1)"}, 2, qkv}), (Texts{"S(1) -> S(1)", "R -> R"}));
+}
+
+TEST(IndexRuleTest, LookupsAlongACutDim) {
+  const Attributes one{{"dim", int64_t{1}}};
+  auto run = [&](const char* function, SymShape index, std::vector<std::string> placements) {
+    return Strategies({function,
+                       {{4, 6}, std::move(index)},
+                       std::move(placements),
+                       2,
+                       one,
+                       DType::kF32,
+                       false,
+                       {DType::kF32, DType::kI64}});
+  };
+  EXPECT_EQ(run("index_select", {3}, {"S(1)", "R"}), (Texts{"R, R -> R"}));
+  EXPECT_EQ(run("index_select", {3}, {"S(0)", "S(0)"}), (Texts{"S(0), R -> S(0)", "R, S(0) -> S(1)", "R, R -> R"}));
+  EXPECT_EQ(run("index_select", {3}, {"P(min)", "R"}), (Texts{"P(min), R -> P(min)", "R, R -> R"}));
+  EXPECT_EQ(run("gather", {4, 3}, {"S(0)", "S(1)"}), (Texts{"S(0), S(0) -> S(0)", "R, S(1) -> S(1)", "R, R -> R"}));
+  EXPECT_EQ(run("gather", {2, 3}, {"S(0)", "S(0)"}), (Texts{"R, R -> R"}));
+  EXPECT_EQ(run("pick", {4}, {"S(1)", "R"}), (Texts{"S(1), R -> P(sum)", "R, R -> R"}));
+  EXPECT_EQ(run("pick", {4}, {"SS(1,3)", "S(0)"}), (Texts{"S(1), R -> P(sum)", "S(0), S(0) -> S(0)", "R, R -> R"}));
+}
+
+TEST(ReduceRuleTest, CutsOfReducedDimsAreTerms) {
+  const Attributes over{{"dims", std::vector<int64_t>{0}}};
+  const std::vector<SymShape> x{{4, 6}};
+  EXPECT_EQ(Strategies({"sum", x, {"SS(0,2)"}, 2, over}), (Texts{"SS(0,2) -> P(sum)", "R -> R"}));
+  EXPECT_EQ(Strategies({"mean", x, {"S(1)"}, 2}), (Texts{"S(1) -> P(sum)", "R -> R"}));
+  EXPECT_EQ(Strategies({"max", x, {"S(0)"}, 2, over}), (Texts{"S(0) -> P(max)", "R -> R"}));
+  EXPECT_EQ(Strategies({"min", x, {"GS(0,2)"}, 4, over}), (Texts{"S(0) -> P(min)", "R -> R"}));
+  EXPECT_EQ(Strategies({"sum", x, {"S(1)"}, 2, over}), (Texts{"S(1) -> S(0)", "R -> R"}));
+  EXPECT_EQ(Strategies({"sum", x, {"P(sum)"}, 2, over}), (Texts{"R -> R"}));
+  const Attributes two{{"k", int64_t{2}}};
+  EXPECT_EQ(Strategies({"topk", x, {"S(0)"}, 2, two}), (Texts{"S(0) -> S(0)", "R -> R"}));
+  EXPECT_EQ(Strategies({"topk", x, {"S(1)"}, 2, two}), (Texts{"R -> R"}));
+}
+
+TEST(RulesTest, NoInputsMeansReplicated) {
+  EXPECT_EQ(Strategies({"arange", {}, {}, 2, {{"end", SymShape{7}}}}), (Texts{" -> R"}));
+}
+
 TEST(RulesTest, UnknownFunctionsAreUnimplemented) {
-  EXPECT_EQ(AxisStrategies({"conv2d", nullptr, {}, {}, 2, {}}).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(AxisStrategies({"warp", nullptr, {}, {}, 2, {}}).status().code(), absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace
