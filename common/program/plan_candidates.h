@@ -16,7 +16,7 @@ struct PlanCandidate {
   std::string pattern;
   bool is_linear = false, is_embedding = false;
   int source = -1;  // flat value that the first of its modules reads: equal for Linears that read one value
-  std::vector<std::vector<Style>> options;
+  std::vector<std::vector<Style>> options = {};
 };
 
 // In the order of the modules in the graph.
