@@ -192,7 +192,7 @@ TEST(CompileTest, UnnamedAxisWarnsOfCopies) {
   Submission submission = MlpSubmission(4, 6, 2);
   submission.plan.mesh = {{"dp", 3}, {"tp", 2}};
   const CompiledModel model = Compile(submission);
-  EXPECT_THAT(model.warnings, ElementsAre(HasSubstr("axis 'dp': its 3 coordinates compute copies")));
+  EXPECT_THAT(model.warnings, ElementsAre(HasSubstr("axis 'dp': its 3 coordinates compute copies; batch_axes: [dp]")));
   EXPECT_EQ(PlacementOf(model, "w1.weight"), "dp=R,tp=S(0)");
 }
 
