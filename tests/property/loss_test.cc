@@ -60,7 +60,9 @@ TEST(CrossEntropyTest, WorkedNumbersOnEveryCut) {
         Loss loss = LossOf(reduction, wanted, Tp(degree), {cut});
         EXPECT_TRUE(loss.status.ok()) << loss.status;
         // max, sum and the picked logit, [4, 1] each: no gather.
-        if (degree > 1 && cut == Placement::Shard(1)) EXPECT_THAT(loss.ops, AllOf(SizeIs(3), Each("all_reduce")));
+        if (degree > 1 && cut == Placement::Shard(1)) {
+          EXPECT_THAT(loss.ops, AllOf(SizeIs(3), Each("all_reduce")));
+        }
         loss.values.resize(4, -1);
         return loss.values;
       };

@@ -164,6 +164,7 @@ void Shapes(Table& table) {
   table.Add("cat", {F32({5, 1}), F32({5, 0}, 1), F32({5, 3}, 2)}, {{"dim", int64_t{-1}}});
   table.Add("split", {F32({4, 8})}, {{"sizes", Ints{4, 4}}, {"dim", int64_t{1}}}, 2);
   table.Add("split", {F32({12, 2})}, {{"sizes", Ints{8, 2, 2}}}, 3);
+  table.Add("split", {F32({12, 2})}, {{"sizes", Ints{4, 4, 4}}}, 3);
   table.Add("split", {Free(F32({5, 6}))}, {{"sizes", Ints{3, 3}}, {"dim", int64_t{1}}}, 2);
   table.Add("split", {F32({5, 3})}, {{"sizes", Ints{2, 0, 3}}}, 3);
   table.Add("slice", {F32({6, 4})}, {{"start", int64_t{1}}, {"end", int64_t{6}}, {"step", int64_t{2}}});
