@@ -178,7 +178,9 @@ absl::StatusOr<Attributes> CheckAttributes(const FunctionDef& function, const At
     auto it = given.find(attribute.name);
     if (it == given.end()) {
       if (attribute.required) return Wrong(absl::StrCat(function.name, " needs attribute '", attribute.name, "'"));
-      complete[attribute.name] = attribute.fallback;
+      // A NaN says "not given": it stays out, and no NaN has to cross the wire.
+      const double* number = std::get_if<double>(&attribute.fallback);
+      if (number == nullptr || !std::isnan(*number)) complete[attribute.name] = attribute.fallback;
       continue;
     }
     Attribute value = it->second;

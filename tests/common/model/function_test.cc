@@ -92,6 +92,7 @@ TEST(FunctionTest, RestOfTheTable) {
 
 TEST(CheckAttributesTest, DefaultsAreFilledAndErrorsNameTheNearest) {
   EXPECT_EQ(CheckAttributes(*FindFunction("rms_norm"), {})->at("eps"), Attribute(1e-6));
+  EXPECT_FALSE(CheckAttributes(*FindFunction("add"), {})->contains("scalar"));  // one that is not given stays out
   EXPECT_EQ(CheckAttributes(*FindFunction("rotary"), {{"theta", int64_t{500000}}})->at("theta"), Attribute(500000.0));
   EXPECT_THAT(std::string(CheckAttributes(*FindFunction("softmax"), {{"dims", int64_t{1}}}).status().message()),
               HasSubstr("nearest: dim"));

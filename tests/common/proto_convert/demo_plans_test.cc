@@ -8,6 +8,7 @@
 #include "common/checkpoint/file.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/program/memory.h"
+#include "common/proto_convert/program.h"
 #include "common/proto_convert/submission_file.h"
 #include "tests/support/simulator.h"
 
@@ -15,6 +16,23 @@ namespace tp::testing {
 namespace {
 
 using ::testing::ElementsAre;
+
+TEST(DemoPlans, ProgramsCrossTheWire) {
+  for (const char* name : {"mlp", "mlp_sequence", "mlp_sharding", "two_inputs"}) {
+    const std::string path = std::string(TP_SOURCE_DIR "/deploy/demo/") + name + ".textproto";
+    absl::StatusOr<std::string> text = ReadWholeFile(path, int64_t{1} << 20);
+    ASSERT_TRUE(text.ok()) << text.status();
+    absl::StatusOr<Submission> submission = ParseSubmission(*text, SubmissionFormat::kText);
+    ASSERT_TRUE(submission.ok()) << submission.status();
+    absl::StatusOr<CompiledModel> compiled = CompileForward(*submission);
+    ASSERT_TRUE(compiled.ok()) << compiled.status();
+    v1::Program proto;
+    ProgramToProto(compiled->program, &proto);
+    absl::StatusOr<ForwardProgram> read = ProgramFromProto(proto, "program");
+    ASSERT_TRUE(read.ok()) << name << ": " << read.status();
+    EXPECT_EQ(ProgramText(*read), ProgramText(compiled->program)) << name;
+  }
+}
 
 TEST(DemoPlans, SequenceParallelMlpEqualsItsFormulaOnEveryMesh) {
   absl::StatusOr<std::string> text =
