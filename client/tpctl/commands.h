@@ -51,8 +51,8 @@ struct ExplainOptions {
   std::string file;
   std::string mesh;
   std::vector<std::string> shapes;  // "ids=1x16"
-  std::string against;  // another submission; "" = none
-  std::string plan;     // "auto"; "" = the file's
+  std::string against;              // another submission; "" = none
+  std::string plan;                 // "auto"; "" = the file's
   bool sequence_parallel = false;
   int64_t memory_limit = 0;
 };

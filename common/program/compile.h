@@ -36,13 +36,13 @@ struct CompiledModel {
   // Mesh axes over which generation spreads its sequences: each of their coordinates has its own (Foundation 12). The
   // step program holds nothing cut over them and no collective on them.
   std::vector<int> replica_axes = {};
-  std::string fingerprint;    // of both programs
+  std::string fingerprint;  // of both programs
 };
 
 struct CompileOptions {
-  // The program answers what every module answers too, after the model's outputs, named "layers.0.fc:output" (of several
-  // outputs by number or key; ":call2" at the end for the second call of a module); those that no output of the model
-  // depends on, states and what lies inside a local_map are left out. There is no step program.
+  // The program answers what every module answers too, after the model's outputs, named "layers.0.fc:output" (of
+  // several outputs by number or key; ":call2" at the end for the second call of a module); those that no output of the
+  // model depends on, states and what lies inside a local_map are left out. There is no step program.
   bool module_outputs = false;
 };
 

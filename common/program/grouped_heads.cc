@@ -11,9 +11,10 @@ namespace {
 
 // Functions that keep the heads of their input apart, so that a cut before them is a cut after them.
 bool KeepsHeads(const std::string& function) {
-  static const auto* names = new std::set<std::string>{
-      "reshape", "transpose", "permute", "rotary", "cast",    "silu",       "relu", "gelu",  "tanh",  "sigmoid",
-      "neg",     "add",       "sub",     "mul",    "div",     "rms_norm",   "maximum", "minimum", "layer_norm", "masked_fill"};
+  static const auto* names =
+      new std::set<std::string>{"reshape", "transpose", "permute", "rotary",  "cast",       "silu",       "relu",
+                                "gelu",    "tanh",      "sigmoid", "neg",     "add",        "sub",        "mul",
+                                "div",     "rms_norm",  "maximum", "minimum", "layer_norm", "masked_fill"};
   return names->contains(function);
 }
 

@@ -88,9 +88,8 @@ void Core::Impl::On(GenerateRequested event) {
   ModelWork& work = work_.at(resident);
   // To the replica with the fewest sequences; of several the first.
   const auto load = [](const Replica& replica) { return replica.composer.waiting() + replica.composer.admitted(); };
-  const auto chosen =
-      std::min_element(work.replicas.begin(), work.replicas.end(),
-                       [&](const Replica& a, const Replica& b) { return load(a) < load(b); });
+  const auto chosen = std::min_element(work.replicas.begin(), work.replicas.end(),
+                                       [&](const Replica& a, const Replica& b) { return load(a) < load(b); });
   const auto replica = static_cast<size_t>(chosen - work.replicas.begin());
   work.sequences[sequence->id] = event.call;
   generates_[event.call] = GenerateCall{resident, replica, sequence->id, event.deadline};

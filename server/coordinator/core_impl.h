@@ -2,8 +2,9 @@
 // membership and lost workers; core_commands.cc streams and answers; core_stages.cc work beside them and connecting a
 // mesh. A model's life is in core_submit.cc,
 // core_steps.cc, core_load.cc, core_replace.cc and core_delete.cc, its work in core_forward.cc
-// (core_boundary.cc: inputs that are shards or tensors) and core_generate.cc. Named meshes are in core_meshes.cc, links between them in core_links.cc; named tensors in
-// core_tensors.cc and a file for each request, all of them operations (core_operations.cc). Included by those only.
+// (core_boundary.cc: inputs that are shards or tensors) and core_generate.cc. Named meshes are in core_meshes.cc, links
+// between them in core_links.cc; named tensors in core_tensors.cc and a file for each request, all of them operations
+// (core_operations.cc). Included by those only.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// A submit step by step: CreateModel, InitStates and Parallelize. Storage is made once both the mesh and the initializers
-// are known, by the load that follows the second of the two; where it fails, the step has not happened.
+// A submit step by step: CreateModel, InitStates and Parallelize. Storage is made once both the mesh and the
+// initializers are known, by the load that follows the second of the two; where it fails, the step has not happened.
 #include <utility>
 
 #include "common/base/status.h"

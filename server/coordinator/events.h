@@ -52,7 +52,7 @@ struct SubmitRequested {
   std::string digest;      // of the request's content
   std::shared_ptr<const Submission> submission;
   std::shared_ptr<const CompiledModel> compiled;
-  std::string blob;  // what the store keeps
+  std::string blob;      // what the store keeps
   bool replace = false;  // the READY model of its name
   bool dry_run = false;  // only checks the name
 };
@@ -201,9 +201,10 @@ struct Tick {};
 struct DrainRequested {};  // refuse new calls with UNAVAILABLE; DrainFinished when the last running one ended
 
 using Event = std::variant<WorkerJoined, WorkerLost, WorkerHeartbeat, StageProgressed, StageFinished, AckReceived,
-                           SubmitRequested, CreateModelRequested, InitStatesRequested, ParallelizeRequested, StoreFinished, DeleteRequested, ForwardRequested, GenerateRequested,
-                           CallCancelled, CreateMeshRequested, DeleteMeshRequested, PutTensorRequested, PutProgressed,
-                           PutSent, CreateTensorRequested, RedistributeTensorRequested, GetTensorRequested, GetFinished,
+                           SubmitRequested, CreateModelRequested, InitStatesRequested, ParallelizeRequested,
+                           StoreFinished, DeleteRequested, ForwardRequested, GenerateRequested, CallCancelled,
+                           CreateMeshRequested, DeleteMeshRequested, PutTensorRequested, PutProgressed, PutSent,
+                           CreateTensorRequested, RedistributeTensorRequested, GetTensorRequested, GetFinished,
                            DeleteTensorRequested, SaveTensorsRequested, LoadTensorsRequested, Tick, DrainRequested>;
 
 // --- Actions.

@@ -112,7 +112,7 @@ struct ModelState {
   std::shared_ptr<const Submission> submission;
   std::shared_ptr<const CompiledModel> compiled;  // nullptr until it is parallelized
   std::shared_ptr<const std::string> blob;        // once it is parallelized: what the store keeps
-  uint64_t mesh_id = 0;  // 0 = none yet
+  uint64_t mesh_id = 0;                           // 0 = none yet
   std::vector<ModelRank> ranks;
   int cache_pages = 0;
   TakenOver taken_over;

@@ -91,12 +91,12 @@ absl::Status SetOperands(const WorkContext& context, const ProgramExecutor& exec
       if (inputs[i].tensor != nullptr) {
         const HeldTensor& tensor = *inputs[i].tensor;
         TP_RETURN_IF_ERROR(CheckTensor(executor, bound, operand, tensor, context.communicator.rank()));
-        TP_RETURN_IF_ERROR(executor.SetOperand(step, bound, operand.value, tensor.buffer->data(),
-                                                     tensor.size_bytes(), /*on_device=*/true));
+        TP_RETURN_IF_ERROR(executor.SetOperand(step, bound, operand.value, tensor.buffer->data(), tensor.size_bytes(),
+                                               /*on_device=*/true));
         continue;
       }
       TP_RETURN_IF_ERROR(executor.SetOperand(step, bound, operand.value, inputs[i].bytes.data(),
-                                                   static_cast<int64_t>(inputs[i].bytes.size())));
+                                             static_cast<int64_t>(inputs[i].bytes.size())));
     }
   }
   return context.device.Synchronize(context.stream);
@@ -112,7 +112,8 @@ absl::Status AppendBlocks(const WorkContext& context, const ProgramExecutor& exe
   if (!local_blocks && !IsOwner(value.spec->placements, program.mesh, coordinate)) return absl::OkStatus();
   // Of an empty tensor rank 0 answers, so that its shape is known; of an empty shard nobody does.
   const int64_t elements = ElementCount(value.view.shape);
-  if (!local_blocks && elements == 0 && (ElementCount(global) > 0 || context.communicator.rank() != 0)) return absl::OkStatus();
+  if (!local_blocks && elements == 0 && (ElementCount(global) > 0 || context.communicator.rank() != 0))
+    return absl::OkStatus();
   if (elements > 0 && value.view.data == nullptr) {
     return absl::UnimplementedError(absl::StrCat("output '", output.name, "' is a packed weight"));
   }

@@ -69,14 +69,15 @@ struct RunBlock {
 };
 
 // `refused`: why this rank can't run the command at all (unknown model, unfinished input); it takes part in the
-// headers. `inputs`: of run.inputs, in their order. A run's own program is made ready here and kept until another. `model` is nullptr only where `refused` is set.
+// headers. `inputs`: of run.inputs, in their order. A run's own program is made ready here and kept until another.
+// `model` is nullptr only where `refused` is set.
 WorkOutcome ExecuteRun(const WorkContext& context, LoadedModel* model, const Run& run,
                        const std::vector<RunBlock>& inputs, const absl::Status& refused);
 
 // Joins, leaves and pieces take effect before the first step, which takes in all pieces and one token of every other
 // sequence that is past its prompt; later steps take one token of each. Sequences that took part in a step that failed
-// end on every rank and free their pages. Ids that are not there (they stopped, left or failed) are skipped. The ranks of
-// decode.ranks agree among themselves: other replicas of the model run other commands.
+// end on every rank and free their pages. Ids that are not there (they stopped, left or failed) are skipped. The ranks
+// of decode.ranks agree among themselves: other replicas of the model run other commands.
 WorkOutcome ExecuteDecode(const WorkContext& context, LoadedModel* model, const Decode& decode,
                           const absl::Status& refused);
 

@@ -189,7 +189,8 @@ TEST(LocalMapTest, PlacementsOfOutputs) {
   EXPECT_EQ(local("sum", {{"dims", std::vector<int64_t>{1}}}, {x}, {Dim(4), Dim(8)}), "dp=S(0),tp=R");
   EXPECT_EQ(local("max", {{"dims", std::vector<int64_t>{0}}, {"keepdim", true}}, {x}, {Dim(1), Dim(6), Dim(8)}),
             "dp=R,tp=S(1)");
-  EXPECT_EQ(local("mean", {{"dims", std::vector<int64_t>{0}}}, {x}, {Dim(6), Dim(8)}), "dp=R,tp=S(0)");
+  EXPECT_EQ(local("mean", {{"dims", std::vector<int64_t>{2}}}, {x}, {Dim(4), Dim(6)}), "dp=S(0),tp=S(1)");
+  EXPECT_THAT(local("mean", {{"dims", std::vector<int64_t>{0}}}, {x}, {Dim(6), Dim(8)}), HasSubstr("mean over a cut"));
   EXPECT_EQ(local("permute", {{"dims", std::vector<int64_t>{2, 0, 1}}}, {x}, {Dim(8), Dim(4), Dim(6)}),
             "dp=S(1),tp=S(2)");
   EXPECT_EQ(local("add", {}, {x, spec({Dim(6), Dim(1)}, {kR, kS0})}, {Dim(4), Dim(6), Dim(8)}), "dp=S(0),tp=S(1)");
