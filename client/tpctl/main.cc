@@ -84,7 +84,8 @@ void AddModelCommands(CLI::App* app, const GlobalOptions& globals, const AddComm
   sub = command(model, "parallelize", "Places the model by a plan, once; loads it where it is initialised",
                 [&globals] { return ModelParallelize(globals, parallelize); });
   sub->add_option("MODEL", parallelize.name, "Name")->required();
-  sub->add_option("FILE", parallelize.file, "File with the plan; the plan of `create` where left out");
+  sub->add_option("FILE", parallelize.file,
+                  "Submission file of which the plan is taken; that of `create` where left out");
   sub->add_option("--mesh", parallelize.mesh, "Axes in place of the plan's, as tp=4");
 }
 

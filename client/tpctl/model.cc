@@ -30,10 +30,14 @@ absl::Status ModelParallelize(const GlobalOptions& globals, const ModelParalleli
   if (!options.file.empty()) {
     TP_ASSIGN_OR_RETURN(const SubmissionFormat format, SubmissionFormatOf(options.file));
     TP_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(options.file, kMaxSubmissionBytes));
-    absl::StatusOr<ParallelPlan> plan = ParsePlan(bytes, format);
+    absl::StatusOr<PlanOfFile> plan = ParsePlan(bytes, format);
     if (!plan.ok()) return Annotate(plan.status(), options.file);
     parallelize.own_plan = false;
-    parallelize.plan = *std::move(plan);
+    if (!plan->sharded_module.empty()) {
+      std::fprintf(stderr, "note: only the plan of %s is taken; the sharding that %s has in it is not\n",
+                   options.file.c_str(), plan->sharded_module.c_str());
+    }
+    parallelize.plan = std::move(plan->plan);
   }
   if (!options.mesh.empty()) {
     TP_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Parse(options.mesh));

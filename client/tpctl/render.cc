@@ -198,11 +198,16 @@ std::string DescribeText(const ModelDescription& model, bool json) {
     object["workers"] = workers;
     return Dump(object);
   }
-  std::string text = absl::StrCat(model.summary.name, ": ", model.summary.state, " on ", model.summary.mesh.ToString(),
-                                  "\nfingerprint ", model.summary.fingerprint, "\n");
+  std::string text = absl::StrCat(model.summary.name, ": ", model.summary.state);
+  if (model.summary.mesh.axis_count() == 0) {  // created, step by step: no plan has placed it yet
+    absl::StrAppend(&text, "; `tpctl model parallelize ", model.summary.name, "` places it on a mesh\n");
+  } else {
+    absl::StrAppend(&text, " on ", model.summary.mesh.ToString(), "\nfingerprint ", model.summary.fingerprint, "\n");
+  }
   if (!model.summary.error.empty()) absl::StrAppend(&text, "error: ", model.summary.error, "\n");
   for (const InputType& input : model.inputs)
     absl::StrAppend(&text, "input ", input.name, ": ", Name(DTypeName(input.dtype)), SymShapeText(input.shape), "\n");
+  if (model.parameters.empty() && model.modules.empty()) return text;
   std::vector<std::vector<std::string>> rows = {{"PARAMETER", "TYPE", "PLACEMENTS", "LOCAL SHAPES BY RANK"}};
   for (const ParameterDescription& parameter : model.parameters) {
     std::vector<std::string> locals;

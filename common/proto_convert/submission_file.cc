@@ -131,10 +131,27 @@ absl::StatusOr<Submission> ParseSubmission(std::string_view bytes, SubmissionFor
   return SubmissionFromProto(message);
 }
 
-absl::StatusOr<ParallelPlan> ParsePlan(std::string_view bytes, SubmissionFormat format) {
+namespace {
+
+// Path of a module that has a sharding of its own; "" for none.
+std::string ShardedModule(const v1::Module& module, const std::string& path) {
+  if (module.has_sharding()) return path.empty() ? "the root module" : path;
+  for (const v1::Module& child : module.children()) {
+    std::string found = ShardedModule(child, path.empty() ? child.name() : absl::StrCat(path, ".", child.name()));
+    if (!found.empty()) return found;
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<PlanOfFile> ParsePlan(std::string_view bytes, SubmissionFormat format) {
   TP_ASSIGN_OR_RETURN(v1::Submission message, ParseSubmissionMessage(bytes, format));
   if (!message.has_plan()) return absl::InvalidArgumentError("plan: is required");
-  return PlanFromProto(message.plan(), "plan");
+  PlanOfFile result;
+  result.sharded_module = ShardedModule(message.model().root(), "");
+  TP_ASSIGN_OR_RETURN(result.plan, PlanFromProto(message.plan(), "plan"));
+  return result;
 }
 
 std::string SerializeSubmission(const Submission& submission, SubmissionFormat format) {

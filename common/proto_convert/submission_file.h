@@ -24,7 +24,11 @@ absl::StatusOr<SubmissionFormat> SubmissionFormatOf(std::string_view path);
 // else) and for all that SubmissionFromProto refuses. RESOURCE_EXHAUSTED over kMaxSubmissionBytes.
 absl::StatusOr<Submission> ParseSubmission(std::string_view bytes, SubmissionFormat format);
 // The plan of a submission's file; the rest may be missing.
-absl::StatusOr<ParallelPlan> ParsePlan(std::string_view bytes, SubmissionFormat format);
+struct PlanOfFile {
+  ParallelPlan plan;
+  std::string sharded_module;  // one that has a sharding of its own, which is no part of the plan; "" for none
+};
+absl::StatusOr<PlanOfFile> ParsePlan(std::string_view bytes, SubmissionFormat format);
 // ParseSubmission without the translation to a value.
 absl::StatusOr<v1::Submission> ParseSubmissionMessage(std::string_view bytes, SubmissionFormat format);
 // Equal submissions give equal bytes.
