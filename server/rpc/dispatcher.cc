@@ -70,9 +70,10 @@ void Dispatcher::On(const SendStage& action, const Core&) {
   }
   if (const auto* tensors = std::get_if<StageTensors>(&action.stage.kind)) {
     for (const NewTensor& tensor : tensors->tensors) {
-      if (tensor.origin == NewTensor::Origin::kTransfer) {
-        transfers_.downloads().Expect(tensor.transfer_id, action.worker);
-      }
+      if (tensor.origin != NewTensor::Origin::kTransfer) continue;
+      // Bytes that are here already are offered whole, others are written by the client's call.
+      if (transfers_.Find(tensor.transfer_id, action.worker).ok()) continue;
+      transfers_.downloads().Expect(tensor.transfer_id, action.worker);
     }
   }
   v1::CommandsResponse response;
