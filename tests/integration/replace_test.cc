@@ -59,7 +59,8 @@ class Replace : public ::testing::Test {
   std::pair<int64_t, int64_t> Used() {
     const std::string first = cluster_.WorkersOf(name_).at(0);
     std::pair<int64_t, int64_t> used;
-    for (const auto& worker : cluster_.Tpctl({"workers", "--output-format", "json"}).json()["workers"]) {
+    const nlohmann::json workers = cluster_.Tpctl({"workers", "--output-format", "json"}).json()["workers"];
+    for (const auto& worker : workers) {
       (worker["id"] == first ? used.first : used.second) += worker["used_bytes"].get<int64_t>();
     }
     return used;
@@ -96,7 +97,8 @@ TEST_F(Replace, FromDegreeToDegreeWhileRequestsCome) {
     EXPECT_EQ(taken["bytes_read"], 0);
     EXPECT_EQ(taken["states"], Describe()["parameters"].size());
     EXPECT_GT(taken["bytes"], 0);
-    for (const auto& worker : Describe()["workers"]) EXPECT_EQ(worker["bytes_read"], 0);
+    const nlohmann::json workers = Describe()["workers"];
+    for (const auto& worker : workers) EXPECT_EQ(worker["bytes_read"], 0);
     EXPECT_THAT(Greedy(), ElementsAreArray(greedy));
     EXPECT_TRUE(Eventually([&] { return done > seen + 1 || !failure.empty(); }));
   }
