@@ -184,7 +184,9 @@ absl::StatusOr<std::vector<FlatState>> StatesOf(const Module& module, const std:
       state.initializer = given->second;
       state.has_initializer = true;
     } else {
-      state.has_initializer = DefaultInitializer(module.config, state.name, &state.initializer);
+      // A param_init stands in place of all defaults of the kind.
+      state.has_initializer =
+          module.param_init.empty() && DefaultInitializer(module.config, state.name, &state.initializer);
     }
     states.push_back(std::move(state));
   }

@@ -82,6 +82,16 @@ void TieStates(const Submission& submission, const FlatModel& model, ResolvedPla
 
 }  // namespace
 
+absl::Status CheckInitializers(const Submission& submission, const FlatModel& model) {
+  Problems problems;
+  if (!submission.weights_file.empty()) return absl::OkStatus();
+  for (const FlatState& state : model.states) {
+    if (state.buffer || state.has_initializer || submission.weights.contains(state.path)) continue;
+    problems.Invalid(MissingText(state, model));
+  }
+  return problems.status();
+}
+
 std::vector<PlacedState> PlaceStates(const Submission& submission, const FlatModel& model, ResolvedPlan* plan,
                                      Problems* problems) {
   std::vector<std::string> names;

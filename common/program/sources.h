@@ -16,4 +16,7 @@ namespace tp {
 std::vector<PlacedState> PlaceStates(const Submission& submission, const FlatModel& model, ResolvedPlan* plan,
                                      Problems* problems);
 
+// INVALID_ARGUMENT with every parameter that has neither source nor initializer: what init_states asks of a model.
+absl::Status CheckInitializers(const Submission& submission, const FlatModel& model);
+
 }  // namespace tp

@@ -167,11 +167,14 @@ absl::Status Walk::Change(const LayoutChange& change, const ResolvedEntry& entry
   absl::StatusOr<Placements> target = OnAxes(change.desired, slot->value);
   if (!target.ok()) return Annotate(target.status(), module_path);
   GroupHeads(entry, node, slot->value, &*target);
+  // The bias is one more term of a sum, and of no other reduction; add_once takes one of the last dim only.
   const bool stays_sum =
       std::any_of(target->begin(), target->end(), [](const Placement& own) { return own.IsPartial(); });
-  if (stays_sum && slot->bias_dim + 1 < static_cast<int>(builder_.SpecOf(slot->value).shape.size())) {
-    TP_RETURN_IF_ERROR(Settle(slot, node.module_path).status());  // add_once takes a bias of the last dim only
-  }
+  const bool takes_terms =
+      std::all_of(target->begin(), target->end(),
+                  [](const Placement& own) { return !own.IsPartial() || own.op == ReduceOp::kSum; }) &&
+      slot->bias_dim + 1 >= static_cast<int>(builder_.SpecOf(slot->value).shape.size());
+  if (stays_sum && !takes_terms) TP_RETURN_IF_ERROR(Settle(slot, node.module_path).status());
   TP_ASSIGN_OR_RETURN(slot->value,
                       builder_.Move(slot->value, *target, node.module_path, absl::StrCat(what, " of ", module_path)));
   if (slot->bias < 0) return absl::OkStatus();

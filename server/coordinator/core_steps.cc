@@ -102,6 +102,9 @@ void Core::Impl::On(ParallelizeRequested event) {
   after.submission = event.submission;
   after.compiled = event.compiled;
   after.blob = std::make_shared<const std::string>(std::move(event.blob));
+  // Here too where the load comes later: a mesh that can't be is refused while it can be corrected.
+  const absl::Status enough = WorkersFor(event.compiled->mesh).status();
+  if (!enough.ok()) return end(enough);
   if (after.phase == ModelPhase::kInitialised) return LoadAfterStep(event.call, event.request_id, std::move(after));
   after.phase = ModelPhase::kParallelized;
   **model = std::move(after);

@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/model/flatten.h"
 #include "common/program/compile.h"
+#include "common/program/sources.h"
 #include "common/proto_convert/layout.h"
 #include "server/rpc/describe.h"
 #include "server/rpc/submission_upload.h"
@@ -110,12 +111,21 @@ grpc::ServerUnaryReactor* CoordinatorService::InitStates(grpc::CallbackServerCon
     *response->mutable_model() = Summary(model);
   });
   call->Start();
-  InitStatesRequested event;
-  event.call = call->id();
-  event.request_id = request->request_id();
-  event.digest = "init " + request->name();
-  event.name = request->name();
-  call->Post(std::move(event));
+  context_.loop->Run([call, request](const Core& core) {
+    const auto it = core.models().find(request->name());
+    if (it == core.models().end()) return call->End(NoSuchModel(core, request->name()));
+    call->context().pool->Add([call, request, submission = it->second.submission] {
+      const absl::StatusOr<FlatModel> flat = FlattenModel(submission->model, submission->compute_dtype);
+      const absl::Status complete = flat.ok() ? CheckInitializers(*submission, *flat) : flat.status();
+      if (!complete.ok()) return call->End(complete);
+      InitStatesRequested event;
+      event.call = call->id();
+      event.request_id = request->request_id();
+      event.digest = "init " + request->name();
+      event.name = request->name();
+      call->Post(std::move(event));
+    });
+  });
   return call.get();
 }
 

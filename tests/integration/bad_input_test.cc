@@ -150,6 +150,32 @@ TEST_F(BadInput, Requests) {
   Refused({"forward", "kjv2", "--input", "ids=" + absl::StrJoin(ids, ",")}, "INVALID_ARGUMENT", {"512"});
 }
 
+// Each rank looks up its own ids: one of them fails, the request ends on all, and the model goes on.
+TEST_F(BadInput, AnIdThatOneRankRefusesEndsTheRequestOnly) {
+  const std::string file = Write("lookup.textproto", R"(
+    name: "lookup"
+    model {
+      root { composite {
+          inputs { name: "i" }
+          nodes { name: "j" function: "add" arguments { value: "i" }
+                  attributes { key: "scalar" value { integer: 2 } } }
+          nodes { name: "y" child: "e" arguments { value: "j" } }
+          outputs { name: "y" value: "y" } }
+        children { name: "e" embedding { num_embeddings: 6 embedding_dim: 4 } } }
+      inputs { name: "i" type { dtype: I64 shape: "b" } } }
+    plan { mesh { axes { name: "dp" size: 2 } } batch_axes: "dp" })");
+  ASSERT_EQ(cluster_->Tpctl({"submit", file}).code, 0);
+  for (int i = 0; i < 3; ++i) {
+    const CommandResult bad = cluster_->Tpctl({"forward", "lookup", "--input", "i=0,1,2,9"});
+    EXPECT_EQ(bad.code, 1);
+    EXPECT_THAT(bad.err,
+                AllOf(HasSubstr("tpctl: INVALID_ARGUMENT: rank 1 "), HasSubstr("id 11 "), HasSubstr("outside [0, 6)")));
+    const CommandResult good = cluster_->Tpctl({"forward", "lookup", "--input", "i=0,1,2,3"});
+    EXPECT_EQ(good.code, 0) << good.err;
+  }
+  EXPECT_EQ(cluster_->Tpctl({"delete", "lookup"}).code, 0);
+}
+
 TEST_F(BadInput, ModelsLargerThanTheMachine) {
   const std::string huge = R"(name: "huge"
     model {

@@ -1,5 +1,6 @@
 // The boundary of forward: full tensors, blocks of ranks and named tensors in, global tensors and blocks of ranks out.
 // Expected values are those of the same weights on one rank.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -110,6 +111,10 @@ double Difference(const HostTensor& a, const HostTensor& b) {
 class Boundary : public TensorSuite<2> {
  protected:
   static void SetUpTestSuite() { tensors_ = new TensorCluster(2); }
+  static void TearDownTestSuite() {  // the workers keep the memory of steps
+    delete tensors_;
+    tensors_ = nullptr;
+  }
   void TearDown() override {
     const nlohmann::json model_list = t().Json({"models"});
     for (const auto& model : model_list["models"]) t().Ok({"delete", model["name"]});
@@ -117,6 +122,13 @@ class Boundary : public TensorSuite<2> {
   }
   TensorCluster& t() { return *tensors_; }
 
+  // Bytes that each worker holds, as it told with its last heartbeat.
+  std::vector<int64_t> Used() {
+    std::vector<int64_t> used;
+    const nlohmann::json worker_list = t().Json({"workers"});
+    for (const auto& worker : worker_list["workers"]) used.push_back(worker["used_bytes"]);
+    return used;
+  }
   // Submits under `name` and, on one rank, under NAME.one.
   void Submit(const std::string& name, const std::string& text) {
     const std::string path = t().Path(name + ".textproto");
@@ -335,6 +347,12 @@ TEST_F(Boundary, LargeShardsAreStreamedInAndOutAndNothingIsLeft) {
   const auto client = t().cluster().Connect();
   const auto full = client->Forward("norm", {{"x", x}});
   ASSERT_TRUE(full.ok()) << full.status();
+  // The states are a few bytes; the memory of the step, which is kept, is over the input's on each rank.
+  std::vector<int64_t> used;
+  ASSERT_TRUE(Eventually([&] {
+    used = Used();
+    return *std::min_element(used.begin(), used.end()) > int64_t{1} << 20;
+  }));
   client::ForwardRequest request{.model = "norm", .output_shards = true};
   request.inputs.push_back({.name = "x",
                             .shards = {{0, Cut(x, 0, 0, 2)}, {1, Cut(x, 0, 2, 3)}},
@@ -366,8 +384,8 @@ TEST_F(Boundary, LargeShardsAreStreamedInAndOutAndNothingIsLeft) {
   EXPECT_EQ(failed.status().code(), absl::StatusCode::kInvalidArgument) << failed.status();
   EXPECT_THAT(std::string(failed.status().message()), HasSubstr("14"));
   EXPECT_THAT(t().Json({"tensor", "list"})["tensors"], IsEmpty());
-  for (const char* model : {"norm", "norm.one", "table", "table.one"}) t().Ok({"delete", model});
-  EXPECT_TRUE(t().UsedBytesBecome(0));
+  for (const char* model : {"table", "table.one"}) t().Ok({"delete", model});
+  EXPECT_TRUE(Eventually([&] { return Used() == used; }));
 }
 
 }  // namespace

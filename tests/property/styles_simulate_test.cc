@@ -159,11 +159,14 @@ TEST(StylesTest, PreparedModulesLeaveTheValueAlone) {
 TEST(StylesTest, PartialOutputsAreClaimedAndMoved) {
   const Submission plain = MlpSubmission(6, 10, 1);
   Submission styled = plain;
-  RowwiseParallel sum;
-  sum.output_layouts = Placement::Partial();
-  styled.plan.entries = {Colwise("w1"), Styled("w2", sum),
-                         PreparedOutput("w2", Placement::Partial(), Placement::Shard(1))};
-  ExpectEqual(plain, styled, {Tp(2), Tp(4)}, {{"x", Wave({3, 6}, 0.9)}});
+  // The bias, of both signs, is a term of a sum only.
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax}) {
+    RowwiseParallel terms;
+    terms.output_layouts = Placement::Partial(op);
+    styled.plan.entries = {Colwise("w1"), Styled("w2", terms),
+                           PreparedOutput("w2", Placement::Partial(op), Placement::Shard(1))};
+    ExpectEqual(plain, styled, {Tp(2), Tp(4)}, {{"x", Wave({3, 6}, 0.9)}});
+  }
 }
 
 // Random plans of all styles on random modules: what compiles equals one rank.
@@ -173,8 +176,13 @@ TEST(StylesTest, RandomPlansThatCompileEqualOneRank) {
   SCOPED_TRACE(::testing::Message() << "TP_TEST_SEED=" << seed);
   std::mt19937 random(seed);
   auto pick = [&](size_t count) { return static_cast<size_t>(random() % count); };
-  const std::vector<Placement> layouts{Placement::Replicate(), Placement::Shard(0), Placement::Shard(1),
-                                       Placement::Shard(-1), Placement::Partial()};
+  const std::vector<Placement> layouts{Placement::Replicate(),
+                                       Placement::Shard(0),
+                                       Placement::Shard(1),
+                                       Placement::Shard(-1),
+                                       Placement::Partial(),
+                                       Placement::Partial(ReduceOp::kMax),
+                                       Placement::Partial(ReduceOp::kAvg)};
   const std::vector<std::string> mlp{"", "w1", "w2"};
   const std::vector<std::string> decoder{"",
                                          "embed",

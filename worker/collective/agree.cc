@@ -30,9 +30,11 @@ absl::Status AgreeOn(absl::Span<const int> group, const std::vector<StepHeader>&
   }
   for (size_t i = 0; i < headers.size(); ++i) {
     if (headers[i].status == 0) continue;
-    const std::string code = absl::StatusCodeToString(static_cast<absl::StatusCode>(headers[i].status));
-    return absl::AbortedError(
-        absl::StrCat("rank ", group[i], " failed: ", code.empty() ? absl::StrCat(headers[i].status) : code));
+    const auto code = static_cast<absl::StatusCode>(headers[i].status);
+    const std::string name = absl::StatusCodeToString(code);
+    const std::string text =
+        absl::StrCat("rank ", group[i], " failed: ", name.empty() ? absl::StrCat(headers[i].status) : name);
+    return name.empty() ? absl::AbortedError(text) : absl::Status(code, text);
   }
   return absl::OkStatus();
 }

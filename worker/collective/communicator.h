@@ -99,7 +99,8 @@ class CollectiveBackend {
 };
 
 // "ABORTED: collective mismatch rank 0 (epoch 1, command 7, ...) rank 1 (...)" where headers differ in anything but
-// status; else the first rank's failure, as ABORTED naming the rank; else OK.
+// status; else the first rank's failure, with its code, naming the rank: the ranks are at one point, so it ends the
+// command and not the epoch; else OK.
 absl::Status AgreeOn(absl::Span<const int> group, const std::vector<StepHeader>& headers);
 
 }  // namespace tp::worker

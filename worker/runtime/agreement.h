@@ -31,8 +31,8 @@ class Agreement {
   }
 
   // All ranks of the group call it at the same points. The status is this rank's own where it failed itself, so that
-  // its text is the cause; ABORTED naming the first failed rank on the others. Blocks until all headers are here or the
-  // deadline.
+  // its text is the cause; that code, naming the first failed rank, on the others. Blocks until all headers are here or
+  // the deadline.
   AgreedStatus Exchange(uint32_t step, bool closing, const absl::Status& mine) {
     header_.step = step;
     header_.flags = closing ? 1 : 0;

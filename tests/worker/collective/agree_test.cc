@@ -14,7 +14,7 @@ TEST(AgreeOnTest, EqualHeadersAreOk) {
 
 TEST(AgreeOnTest, AFailureNamesTheFirstRankThatFailed) {
   const absl::Status status = AgreeOn({0, 2, 3}, {{.epoch = 1}, {.epoch = 1, .status = 8}, {.epoch = 1, .status = 13}});
-  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(std::string(status.message()), "rank 2 failed: RESOURCE_EXHAUSTED");
 }
 
