@@ -16,8 +16,8 @@ using Members = JsonNode::Members;
 using List = JsonNode::List;
 
 JsonNode Integers(const Shape& shape) {
-  List list;
-  for (const int64_t size : shape) list.push_back({size});
+  List list(shape.size());
+  for (size_t i = 0; i < shape.size(); ++i) list[i].value = shape[i];
   return {std::move(list)};
 }
 

@@ -96,7 +96,7 @@ TEST_F(BadInput, Plans) {
   Refused({"submit", Write("p.textproto", renamed), "--mesh", "a=1,a=2"}, "INVALID_ARGUMENT", {"a"});
   Refused({"submit", Write("p.textproto", renamed), "--name", "bad/name"}, "INVALID_ARGUMENT", {"bad/name"});
   Refused({"submit", Source("deploy/demo/mlp.textproto")}, "ALREADY_EXISTS", {"mlp"});
-  Refused({"submit", Write("p.textproto", renamed), "--replace"}, "UNIMPLEMENTED", {"--replace"});
+  Refused({"submit", Write("p.textproto", renamed), "--replace"}, "NOT_FOUND", {"no model 'other'", "mlp"});
 }
 
 TEST_F(BadInput, WeightFiles) {
