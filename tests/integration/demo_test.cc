@@ -188,11 +188,12 @@ TEST_F(Demo, VerifyComparesWithOneRank) {
   const std::string model = cluster_->SubmitDemo(4);
   const CommandResult result = cluster_->Tpctl({"verify", model, "--output-format", "json"});
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(result.json()["equal"], true);
-  EXPECT_EQ(result.json()["outputs"][0]["name"], "logits");
-  EXPECT_EQ(result.json()["first_exceeding"], "");
+  const nlohmann::json json = result.json();
+  EXPECT_EQ(json["equal"], true);
+  EXPECT_EQ(json["outputs"][0]["name"], "logits");
+  EXPECT_EQ(json["first_exceeding"], "");
   std::map<std::string, std::string> kinds;
-  for (const auto& module : result.json()["modules"]) {
+  for (const auto& module : json["modules"]) {
     kinds[module["path"]] = module["kind"];
     EXPECT_GT(module["max_value"].get<double>(), 0) << module["path"];
   }
