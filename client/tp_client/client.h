@@ -110,9 +110,6 @@ struct NamedTensor {
   std::string name;
   HostTensor tensor;
 };
-struct RunOptions {
-  bool module_outputs = false;  // outputs of every module too, after the model's (ForwardHeader.module_outputs)
-};
 // An input of a forward, in one of three forms: a full tensor, blocks of ranks, or a named tensor.
 struct InputShard {
   int rank = 0;
@@ -187,8 +184,8 @@ class Client : public TensorClient {
   virtual absl::StatusOr<ForwardResult> Forward(const ForwardRequest& request) = 0;
   // Full tensors in and out.
   absl::StatusOr<ForwardResult> Forward(const std::string& model, std::vector<NamedTensor> inputs,
-                                        const RunOptions& options = {}) {
-    ForwardRequest request{.model = model, .module_outputs = options.module_outputs};
+                                        bool module_outputs = false) {
+    ForwardRequest request{.model = model, .module_outputs = module_outputs};
     for (NamedTensor& input : inputs) request.inputs.push_back({std::move(input.name), std::move(input.tensor)});
     return Forward(request);
   }

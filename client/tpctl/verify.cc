@@ -95,11 +95,11 @@ absl::Status Verify(const GlobalOptions& globals, const VerifyOptions& options) 
   submission.name = copy;
   const std::string bytes = SerializeSubmission(submission, SubmissionFormat::kBinary);
   const TemporaryModel temporary(client.get(), copy, blocked);
-  absl::StatusOr<ForwardResult> parallel = client->Forward(options.model, inputs, {.module_outputs = true});
+  absl::StatusOr<ForwardResult> parallel = client->Forward(options.model, inputs, /*module_outputs=*/true);
   if (!parallel.ok()) return Annotate(parallel.status(), "with the outputs of every module");
   const absl::StatusOr<SubmitResult> submitted = client->Submit(bytes, {});
   if (!submitted.ok()) return OfOneRank(submitted.status());
-  absl::StatusOr<ForwardResult> single = client->Forward(copy, inputs, {.module_outputs = true});
+  absl::StatusOr<ForwardResult> single = client->Forward(copy, inputs, /*module_outputs=*/true);
   if (!single.ok()) return OfOneRank(single.status());
 
   Tolerance tolerance = DefaultTolerance(submission.compute_dtype);

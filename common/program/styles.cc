@@ -79,9 +79,9 @@ std::vector<const Layout*> LayoutsOf(const Style& style) {
 }
 
 // None = untouched, whatever is desired.
-LayoutChange ChangeOf(const Layout& declared, const Layout& desired, std::string field) {
+LayoutChange ChangeOf(const Layout& declared, const Layout& desired, const std::string& field) {
   if (declared.IsNone()) return {};
-  return {declared, desired, std::move(field)};
+  return {declared, desired, field, absl::StrCat("desired_", field)};
 }
 
 // What a sharding does to the value `name`.
@@ -175,13 +175,14 @@ absl::StatusOr<std::vector<LayoutChange>> InputChanges(const PlanEntry& entry, c
                        literal == call.literals.end() ? "None" : TypeText(literal->second)));
     }
     changes[0].desired = Placement::Shard(sequence->sequence_dim);
+    changes[0].desired_field = "sequence_dim";
     return changes;
   }
   if (const WeightLayouts weights = WeightLayoutsOf(entry.style); weights.input != nullptr) {
     const bool cuts = std::holds_alternative<RowwiseParallel>(entry.style) && module.kind == "Linear";
     if (entry.input_layouts_written) changes[0].declared = *weights.input;
     changes[0].desired = cuts ? Placement::Shard(-1) : Placement::Replicate();
-    changes[0].field = "input_layouts";
+    changes[0].field = changes[0].desired_field = "input_layouts";
     return changes;
   }
   const Fields fields = FieldsOf(entry.style);
@@ -232,11 +233,13 @@ absl::StatusOr<std::vector<LayoutChange>> OutputChanges(const PlanEntry& entry, 
     for (size_t i = 0; i < ranks.size(); ++i) {
       const int dim = sequence->sequence_dim;
       if (i == 0 || (dim < ranks[i] && dim >= -ranks[i])) changes[i].desired = Placement::Shard(dim);
+      changes[i].desired_field = "sequence_dim";
     }
     return changes;
   }
   if (const WeightLayouts weights = WeightLayoutsOf(entry.style); weights.output != nullptr) {
     changes[0].desired = *weights.output;
+    changes[0].desired_field = "output_layouts";
     return changes;
   }
   const Fields fields = FieldsOf(entry.style);

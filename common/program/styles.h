@@ -24,11 +24,11 @@ using AxisPlacements = std::vector<std::optional<Placement>>;
 absl::StatusOr<AxisPlacements> ResolveLayout(const Layout& layout, const Mesh& mesh, int axis);
 
 struct LayoutChange {
-  Layout declared;    // none: no claim
-  Layout desired;     // none: not moved
-  std::string field;  // the claim's, for messages: "input_kwarg_layouts['mask']"
+  Layout declared;  // none: no claim
+  Layout desired;   // none: not moved
+  // For messages: the claim's, "input_kwarg_layouts['mask']", and the desired layout's, "in_dst_shardings['input']".
+  std::string field, desired_field = {};
   // Of a sharding: what an axis that it does not name gets is R, where a batch may have been cut.
-  std::string desired_field = {};       // "in_dst_shardings['input']"; empty for styles
   std::vector<bool> unnamed_axes = {};  // of each mesh axis; empty for styles
 };
 

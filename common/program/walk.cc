@@ -45,6 +45,9 @@ class Walk {
   absl::StatusOr<Placements> OnAxes(const Layout& layout, int value) const;
   // Adds a problem for each axis on which the value lies otherwise: "<where> says R, the <what> is S(1)".
   void CheckClaim(const Placements& declared, int value, const std::string& where, const std::string& what);
+  // Adds a layout that does not fit its value to the problems; the value stays where it is.
+  absl::Status Misfit(const ResolvedEntry& entry, const std::string& module_path, const std::string& field,
+                      const absl::Status& status);
   // What one entry does to one input or output of a module: checks the claim, then moves.
   absl::Status Change(const LayoutChange& change, const ResolvedEntry& entry, const FlatNode& node, Slot* slot);
   // Whole heads instead of equal cuts, on the output of a Linear that makes keys or values of fewer heads than ranks.
@@ -85,6 +88,7 @@ class Walk {
   std::set<int> states_;  // values that are states
   int positions_ = -1;
   bool in_local_map_ = false;
+  bool misfits_ = false;  // a layout did not fit
   std::vector<std::string> warnings_;
 };
 
@@ -117,7 +121,16 @@ absl::StatusOr<Placements> Walk::OnAxes(const Layout& layout, int value) const {
   return NormalizePlacements(placements, rank, spec.dtype, plan_.mesh);
 }
 
+absl::Status Walk::Misfit(const ResolvedEntry& entry, const std::string& module_path, const std::string& field,
+                          const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status)) return Annotate(status, absl::StrCat(entry.text, ": ", module_path));
+  problems_->Invalid(absl::StrCat(entry.text, ": ", module_path, ": ", field, ": ", std::string(status.message())));
+  misfits_ = true;
+  return absl::OkStatus();
+}
+
 void Walk::CheckClaim(const Placements& declared, int value, const std::string& where, const std::string& what) {
+  if (misfits_) return;  // values after a layout that does not fit lie where nobody wanted them
   const Placements& real = builder_.PlacementsOf(value);
   for (size_t axis = 0; axis < real.size(); ++axis) {
     if (declared[axis] == real[axis]) continue;
@@ -155,7 +168,7 @@ absl::Status Walk::Change(const LayoutChange& change, const ResolvedEntry& entry
   const std::string what = node.kind == FlatNode::Kind::kModuleInput ? "input" : "output";
   if (!change.declared.IsNone()) {
     absl::StatusOr<Placements> declared = OnAxes(change.declared, slot->value);
-    if (!declared.ok()) return Annotate(declared.status(), module_path);
+    if (!declared.ok()) return Misfit(entry, module_path, change.field, declared.status());
     GroupHeads(entry, node, slot->value, &*declared);
     const bool own = entry.text.find("plan.entries[") != 0;
     CheckClaim(
@@ -165,7 +178,7 @@ absl::Status Walk::Change(const LayoutChange& change, const ResolvedEntry& entry
   }
   if (change.desired.IsNone()) return absl::OkStatus();
   absl::StatusOr<Placements> target = OnAxes(change.desired, slot->value);
-  if (!target.ok()) return Annotate(target.status(), module_path);
+  if (!target.ok()) return Misfit(entry, module_path, change.desired_field, target.status());
   GroupHeads(entry, node, slot->value, &*target);
   // The bias is one more term of a sum, and of no other reduction; add_once takes one of the last dim only.
   const bool stays_sum =
@@ -175,8 +188,10 @@ absl::Status Walk::Change(const LayoutChange& change, const ResolvedEntry& entry
                   [](const Placement& own) { return !own.IsPartial() || own.op == ReduceOp::kSum; }) &&
       slot->bias_dim + 1 >= static_cast<int>(builder_.SpecOf(slot->value).shape.size());
   if (stays_sum && !takes_terms) TP_RETURN_IF_ERROR(Settle(slot, node.module_path).status());
-  TP_ASSIGN_OR_RETURN(slot->value,
-                      builder_.Move(slot->value, *target, node.module_path, absl::StrCat(what, " of ", module_path)));
+  const absl::StatusOr<int> moved =
+      builder_.Move(slot->value, *target, node.module_path, absl::StrCat(what, " of ", module_path));
+  if (!moved.ok()) return Misfit(entry, module_path, change.desired_field, moved.status());
+  slot->value = *moved;
   if (slot->bias < 0) return absl::OkStatus();
   TP_ASSIGN_OR_RETURN(slot->value, builder_.AddBias(slot->value, slot->bias, slot->bias_dim, node.module_path));
   slot->bias = -1;

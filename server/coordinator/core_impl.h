@@ -127,7 +127,7 @@ class Core::Impl {
   void On(CreateModelRequested event);
   void On(InitStatesRequested event);
   void On(ParallelizeRequested event);
-  // Takes a step in, as a submit. False: it is answered already, or waits with an equal one.
+  // Takes a submit or a step of one in. False: it is answered already, or waits with an equal one.
   bool BeginStep(CallId call, const std::string& request_id, const std::string& digest, const std::string& name);
   void EndStep(CallId call, const std::string& request_id, const absl::Status& status, const std::string& name);
   absl::StatusOr<ModelState*> ModelForStep(const std::string& name);

@@ -33,24 +33,8 @@ void Core::Impl::On(SubmitRequested event) {
     request_ids_.Finish(event.request_id, status);
     if (!restored) Emit(SubmitReply{event.call, status, name});
   };
-  if (draining_) {
-    if (!restored) Emit(SubmitReply{event.call, absl::UnavailableError("the coordinator is shutting down"), name});
-    return;
-  }
-  RequestIds::Entry entry;
-  switch (request_ids_.Begin(event.request_id, event.digest, name, &entry)) {
-    case RequestIds::State::kNew:
-      break;
-    case RequestIds::State::kOther:
-      return Emit(SubmitReply{
-          event.call,
-          absl::AlreadyExistsError(absl::StrCat("request id '", event.request_id, "' was used for another request")),
-          name});
-    case RequestIds::State::kFinished:
-      return Emit(SubmitReply{event.call, entry.status, entry.name});
-    case RequestIds::State::kRunning:
-      return JoinLoad(event.request_id, event.call);
-  }
+  if (restored && draining_) return;
+  if (!BeginStep(event.call, event.request_id, event.digest, name)) return;
   const absl::Status named = event.replace ? CheckReplace(name) : CheckName(name);
   if (event.dry_run) {
     request_ids_.Forget(event.request_id);

@@ -15,6 +15,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using tp::testing::CallChild;
 using tp::testing::CallFunction;
 using tp::testing::Colwise;
@@ -281,6 +282,24 @@ TEST(StylesTest, AStyleThatIsUsedTwiceDoesNotChange) {
   const CompiledModel first = Compile(submission);
   EXPECT_EQ(StyleText(submission.plan.entries[0].style), before);
   EXPECT_EQ(Compile(submission).fingerprint, first.fingerprint);
+}
+
+// Each with its entry and its field, all at once; the claim behind the first is not judged by what became of it.
+TEST(StylesTest, LayoutsThatDoNotFitAreToldTogether) {
+  Submission submission = tp::testing::MlpSubmission(4, 6, 2);
+  ColwiseParallel far;
+  far.output_layouts = Placement::Shard(5);
+  RowwiseParallel farther;
+  farther.input_layouts = Placement::Shard(1);
+  farther.output_layouts = Placement::Shard(7);
+  submission.plan.entries = {Styled("w1", far), Styled("w2", farther)};
+  submission.plan.entries[1].input_layouts_written = true;
+  const std::string text(StatusOf(submission).message());
+  EXPECT_THAT(text, HasSubstr("plan.entries[0] 'w1': w1: output_layouts: "));
+  EXPECT_THAT(text, HasSubstr("plan.entries[1] 'w2': w2: output_layouts: "));
+  EXPECT_THAT(text, HasSubstr("5"));
+  EXPECT_THAT(text, HasSubstr("7"));
+  EXPECT_THAT(text, Not(HasSubstr("says")));
 }
 
 TEST(StylesTest, AStyleActsOnThePlansAxisOnly) {
