@@ -130,7 +130,7 @@ void ResolveEntry(const ParallelPlan& plan, const FlatModel& model, size_t index
   const PlanEntry& entry = plan.entries[index];
   const std::string text = absl::StrCat("plan.entries[", index, "] '", entry.pattern, "'");
   const int resolved_index = static_cast<int>(resolved->entries.size());
-  resolved->entries.push_back({entry, text});
+  resolved->entries.push_back({entry, text, false});
   std::vector<std::string> wrong;
   if (!IsSharding(entry)) {
     wrong = StyleProblems(entry.style, resolved->mesh, resolved->axis, &resolved->styled_axes);
@@ -257,7 +257,7 @@ ResolvedPlan ResolvePlan(const Submission& submission, const FlatModel& model, P
   for (const FlatModule& module : model.modules) {
     if (!module.module->sharding.has_value()) continue;
     const int index = static_cast<int>(resolved.entries.size());
-    resolved.entries.push_back({{module.path, *module.module->sharding}, OwnText(module)});
+    resolved.entries.push_back({{module.path, *module.module->sharding}, OwnText(module), true});
     PutOn(model, module, index, {}, &resolved, problems);
   }
   for (size_t index = 0; index < plan.entries.size(); ++index) ResolveEntry(plan, model, index, &resolved, problems);

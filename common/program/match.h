@@ -24,6 +24,7 @@ bool PatternMatches(const std::string& pattern, const std::string& path);
 struct ResolvedEntry {
   PlanEntry entry;   // the pattern of a module's own sharding is its path
   std::string text;  // for messages: "plan.entries[2] 'layers.*.wl'", "sharding of layers.0"
+  bool own = false;  // a module's own sharding
 };
 // A Linear that makes keys or values of an attention with fewer heads than ranks on the axis that cuts it.
 struct GroupedHeads {

@@ -170,11 +170,8 @@ absl::Status Walk::Change(const LayoutChange& change, const ResolvedEntry& entry
     absl::StatusOr<Placements> declared = OnAxes(change.declared, slot->value);
     if (!declared.ok()) return Misfit(entry, module_path, change.field, declared.status());
     GroupHeads(entry, node, slot->value, &*declared);
-    const bool own = entry.text.find("plan.entries[") != 0;
-    CheckClaim(
-        *declared, slot->value,
-        absl::StrCat(module_path, ": ", change.field, own ? "" : absl::StrCat(" of '", entry.entry.pattern, "'")),
-        what);
+    const std::string pattern = entry.own ? "" : absl::StrCat(" of '", entry.entry.pattern, "'");
+    CheckClaim(*declared, slot->value, absl::StrCat(module_path, ": ", change.field, pattern), what);
   }
   if (change.desired.IsNone()) return absl::OkStatus();
   absl::StatusOr<Placements> target = OnAxes(change.desired, slot->value);
