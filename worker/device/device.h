@@ -57,6 +57,13 @@ class PackedWeight {
   virtual int64_t memory_bytes() const = 0;
 };
 
+// Calls that were recorded on a stream, to be run again by one call. Destroyed before the memory and the communicator
+// that they use.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+};
+
 enum class UnaryOp {
   kSilu,
   kRelu,
@@ -248,6 +255,23 @@ class Device {
   // output [rows, ...] = rows of input [n, ...] by I64 indices.
   virtual absl::Status SelectRows(Stream& stream, const ConstTensorView& input, const ConstTensorView& rows,
                                   const TensorView& output) = 0;
+
+  // Whether the three calls below work; where not, they are UNIMPLEMENTED.
+  virtual bool HasGraphs() const { return false; }
+  // From here to EndGraph the calls on the stream are recorded and not run; they copy nothing from or to host memory
+  // and wait for nothing, and each kind of call was made once before with these shapes. `sequences`: of all attentions
+  // recorded, each of at most `longest` positions at any run.
+  virtual absl::Status BeginGraph(Stream&, absl::Span<const SequenceSpan> /*sequences*/, int64_t /*longest*/) {
+    return absl::UnimplementedError("graphs on this device");
+  }
+  // The status of the recording. After an error nothing was recorded, and the stream works as before.
+  virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> EndGraph(Stream&) {
+    return absl::UnimplementedError("graphs on this device");
+  }
+  // Runs the calls again, with other sequences: as many, of the same counts.
+  virtual absl::Status RunGraph(Stream&, DeviceGraph&, absl::Span<const SequenceSpan> /*sequences*/) {
+    return absl::UnimplementedError("graphs on this device");
+  }
 };
 
 }  // namespace tp::worker
