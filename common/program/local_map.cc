@@ -61,6 +61,15 @@ bool IsWhole(const Cut& cut) {
   return std::all_of(cut.begin(), cut.end(), [](const Placement& placement) { return placement.IsReplicate(); });
 }
 
+// What is cut: R on axes of one rank, where all placements agree, and where a rank holds a term, which is whole in
+// shape.
+Placements Cuts(Placements placements, const Mesh& mesh) {
+  for (size_t axis = 0; axis < placements.size(); ++axis) {
+    if (mesh.axis_size(static_cast<int>(axis)) == 1 || !placements[axis].IsSharding()) placements[axis] = Placement();
+  }
+  return placements;
+}
+
 int Normal(int64_t dim, size_t rank) { return static_cast<int>(dim < 0 ? dim + static_cast<int64_t>(rank) : dim); }
 
 class Local {
@@ -70,9 +79,7 @@ class Local {
 
   absl::StatusOr<Placements> Run() {
     const Family* family = FamilyOf(node_.function);
-    if (family == nullptr) {
-      return absl::UnimplementedError(absl::StrCat("'", node_.function, "' inside a local_map is not built"));
-    }
+    if (family == nullptr) return ByRule();
     switch (*family) {
       case Family::kElementwise:
         return Broadcast(inputs_, {}, output_.shape.size());
@@ -102,7 +109,7 @@ class Local {
         return FromCuts(cuts);
       }
       case Family::kReshape:
-        return Reshape();
+        return ByRule();
     }
     return absl::InternalError(node_.function);
   }
@@ -196,34 +203,56 @@ class Local {
     return FromCuts(kept);
   }
 
-  // As the rule of the function says, where it leaves every element on its rank.
-  absl::StatusOr<Placements> Reshape() const {
-    const DTensorSpec& input = *inputs_[0];
-    const TensorType type{input.dtype, input.shape};
+  // As the rule of the function says, where it takes the blocks as they lie and leaves every element on its rank.
+  absl::StatusOr<Placements> ByRule() const {
     Placements placements(static_cast<size_t>(mesh_.axis_count()));
+    RuleContext context{};
+    context.function = node_.function;
+    context.attributes = &node_.attributes;
+    context.outputs = {&output_};
+    std::vector<TensorType> types;
+    types.reserve(inputs_.size());  // pointers to it are taken
+    for (const DTensorSpec* input : inputs_) {
+      if (input != nullptr) types.push_back({input->dtype, input->shape});
+      context.inputs.push_back(input == nullptr ? nullptr : &types.back());
+    }
     for (size_t axis = 0; axis < placements.size(); ++axis) {
-      const Placement& own = input.placements[axis];
-      if (!own.IsSharding()) continue;
-      RuleContext context{};
-      context.function = node_.function;
-      context.attributes = &node_.attributes;
-      context.inputs = {&type};
-      context.outputs = {&output_};
+      std::vector<Placement> own;
+      for (const DTensorSpec* input : inputs_) own.push_back(input == nullptr ? Placement() : input->placements[axis]);
+      if (IsWhole(own)) continue;
       context.axis_size = mesh_.axis_size(static_cast<int>(axis));
-      context.current = {own};
-      TP_ASSIGN_OR_RETURN(const std::vector<AxisStrategy> strategies, AxisStrategies(context));
-      const auto kept = std::find_if(strategies.begin(), strategies.end(),
-                                     [&](const AxisStrategy& strategy) { return strategy.inputs[0] == own; });
-      const auto nested = std::count_if(input.placements.begin(), input.placements.end(),
-                                        [&](const Placement& other) { return other.Cuts(own.dim); });
-      if (kept == strategies.end() || nested > 1) {
-        return absl::UnimplementedError(absl::StrCat(node_.function, " of ", SpecText(input, mesh_), " to ",
-                                                     SymShapeText(output_.shape),
-                                                     " inside a local_map changes local sizes: not built"));
+      context.current = own;
+      const absl::StatusOr<std::vector<AxisStrategy>> strategies = AxisStrategies(context);
+      const AxisStrategy* kept = nullptr;
+      for (size_t i = 0; strategies.ok() && i < strategies->size() && kept == nullptr; ++i) {
+        const AxisStrategy& strategy = (*strategies)[i];
+        const Placement& made = strategy.outputs[0];
+        if (strategy.inputs == own && !strategy.bias_after && (made.IsReplicate() || made.IsSharding())) {
+          kept = &strategy;
+        }
       }
+      if (kept == nullptr || IsNested(axis)) return NotBuilt();
       placements[axis] = kept->outputs[0];
     }
     return placements;
+  }
+
+  // Another axis cuts a dim that this one cuts.
+  bool IsNested(size_t axis) const {
+    return std::any_of(inputs_.begin(), inputs_.end(), [&](const DTensorSpec* input) {
+      if (input == nullptr || !input->placements[axis].IsSharding()) return false;
+      const int dim = input->placements[axis].dim;
+      return std::count_if(input->placements.begin(), input->placements.end(),
+                           [&](const Placement& other) { return other.Cuts(dim); }) > 1;
+    });
+  }
+
+  absl::Status NotBuilt() const {
+    std::string text = absl::StrCat(node_.function, " inside a local_map of local blocks");
+    for (const DTensorSpec* input : inputs_) {
+      if (input != nullptr) absl::StrAppend(&text, " ", SpecText(*input, mesh_));
+    }
+    return absl::UnimplementedError(absl::StrCat(text, " to ", SymShapeText(output_.shape), " is not built"));
   }
 
   const FlatNode& node_;
@@ -236,13 +265,27 @@ class Local {
 
 absl::StatusOr<Placements> LocalPlacements(const FlatNode& node, absl::Span<const DTensorSpec* const> inputs,
                                            const TensorType& output, const Mesh& mesh) {
-  return Local(node, inputs, output, mesh).Run();
+  if (node.function == "rotary" || node.function == "attention" || node.outputs.size() > 1) {
+    return absl::UnimplementedError(absl::StrCat("'", node.function, "' inside a local_map is not built"));
+  }
+  std::vector<DTensorSpec> specs;
+  specs.reserve(inputs.size());  // pointers to it are taken
+  std::vector<const DTensorSpec*> whole_on_one;
+  for (const DTensorSpec* input : inputs) {
+    if (input != nullptr) {
+      specs.push_back(*input);
+      specs.back().placements = Cuts(input->placements, mesh);
+    }
+    whole_on_one.push_back(input == nullptr ? nullptr : &specs.back());
+  }
+  return Local(node, whole_on_one, output, mesh).Run();
 }
 
 absl::Status CheckLocalShapes(const DTensorSpec& made, const Placements& named, const Mesh& mesh) {
-  DTensorSpec said = made;
-  said.placements = named;
-  if (CutsOf(made) == CutsOf(said)) return absl::OkStatus();
+  DTensorSpec is = made, said = made;
+  is.placements = Cuts(made.placements, mesh);
+  said.placements = Cuts(named, mesh);
+  if (CutsOf(is) == CutsOf(said)) return absl::OkStatus();
   absl::StatusOr<Shape> shape = EvaluateShape(made.shape, {});
   bool fits = shape.ok();
   for (int rank = 0; fits && rank < mesh.rank_count(); ++rank) {

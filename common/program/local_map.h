@@ -13,8 +13,10 @@ namespace tp {
 
 // Placements (R or cuts) that give the output's blocks their local shapes; `inputs`: one for each argument, nullptr =
 // omitted. Elementwise functions, softmax and norms, linear, matmul and bmm, sum, mean, max and min, transpose and
-// permute, reshapes that keep each rank's elements; others are UNIMPLEMENTED by name. INVALID_ARGUMENT where the blocks
-// do not fit each other.
+// permute over cut dims too; any other function where its rule takes the blocks as they lie (reshapes, slices and joins
+// of other dims, look-ups along other dims); else UNIMPLEMENTED by name: sizes of the blocks would differ between ranks
+// in ways that no placement says. INVALID_ARGUMENT where the blocks do not fit each other. A bias that the forward adds
+// is added on every rank, as everything in it.
 absl::StatusOr<Placements> LocalPlacements(const FlatNode& node, absl::Span<const DTensorSpec* const> inputs,
                                            const TensorType& output, const Mesh& mesh);
 

@@ -158,10 +158,33 @@ TEST(LocalMapTest, BlocksMustFit) {
   EXPECT_TRUE(Refusal(submission).ok()) << Refusal(submission);
 }
 
+// On one rank nothing is cut, whatever the placements say.
+TEST(LocalMapTest, AnAxisOfOneRankCutsNothing) {
+  const SimTensor x{{2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}};
+  const Attributes last{{"dims", std::vector<int64_t>{-1}}};
+  Submission submission = LocalSubmission({CallFunction("m", "mean", {"x"}, last)}, "m", {}, kRows, kS1, kR, 1);
+  EXPECT_THAT(ValuesOf(submission, {}, x), ElementsAre(2.5, 6.5));
+  submission =
+      LocalSubmission({CallFunction("c", "cat", {"x", "x"}, {{"dim", int64_t{1}}})}, "c", {}, kRows, kS1, kS1, 1);
+  EXPECT_THAT(ValuesOf(submission, {}, x), ElementsAre(1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 5, 6, 7, 8));
+}
+
+TEST(LocalMapTest, FunctionsAlongWholeDims) {
+  const SimTensor x{{3, 4}, {4, 2, 3, 1, 5, 8, 6, 7, 0, 9, 9, 1}};
+  Submission submission =
+      LocalSubmission({CallFunction("a", "argmax", {"x"}, {{"dim", int64_t{1}}})}, "a", {}, kRows, kS0, kS0);
+  EXPECT_THAT(ValuesOf(submission, {}, x), ElementsAre(0, 1, 1));
+  submission = LocalSubmission({CallFunction("c", "cat", {"x", "x"}, {{"dim", int64_t{1}}})}, "c", {}, kRows, kS0, kS0);
+  EXPECT_THAT(ValuesOf(submission, {}, {{2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}}),
+              ElementsAre(1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 5, 6, 7, 8));
+}
+
 TEST(LocalMapTest, WhatIsNotBuiltIsRefusedByName) {
   Submission submission =
-      LocalSubmission({CallFunction("a", "argmax", {"x"}, {{"dim", int64_t{-1}}})}, "a", {}, kRows, kS0, kS0);
-  EXPECT_THAT(UnbuiltText(submission), HasSubstr("local: 'argmax' inside a local_map is not built"));
+      LocalSubmission({CallFunction("a", "argmax", {"x"}, {{"dim", int64_t{-1}}})}, "a", {}, kRows, kS1, kR);
+  EXPECT_THAT(
+      UnbuiltText(submission),
+      HasSubstr("local: argmax inside a local_map of local blocks F32[batch, 4] tp=S(1) to [batch] is not built"));
   submission = LocalSubmission({CallChild("h", "fc", {"x"})}, "h", {Weight(4, 2)}, kRows, kS0, kS0);
   submission.plan.entries = {Rowwise("local.fc")};
   EXPECT_THAT(UnbuiltText(submission), HasSubstr("plan.entries[0] 'local.fc': local.fc is inside the local_map of "
@@ -203,6 +226,14 @@ TEST(LocalMapTest, PlacementsOfOutputs) {
   EXPECT_THAT(
       local("matmul", {}, {spec({Dim(4), Dim(6)}, {kR, kS0}), spec({Dim(6), Dim(8)}, {kR, kS1})}, {Dim(4), Dim(8)}),
       HasSubstr("two dims of its output would be cut over axis 'tp'"));
+  // Along dims that are whole on each rank.
+  EXPECT_EQ(local("argmax", {{"dim", int64_t{2}}}, {x}, {Dim(4), Dim(6)}), "dp=S(0),tp=S(1)");
+  EXPECT_EQ(local("cat", {{"dim", int64_t{2}}}, {x, x}, {Dim(4), Dim(6), Dim(16)}), "dp=S(0),tp=S(1)");
+  EXPECT_EQ(local("slice", {{"dim", int64_t{2}}, {"start", int64_t{1}}, {"end", int64_t{3}}, {"step", int64_t{1}}}, {x},
+                  {Dim(4), Dim(6), Dim(2)}),
+            "dp=S(0),tp=S(1)");
+  EXPECT_THAT(local("cat", {{"dim", int64_t{0}}}, {x, x}, {Dim(8), Dim(6), Dim(8)}),
+              HasSubstr("cat inside a local_map of local blocks"));
   EXPECT_THAT(local("attention", {}, {x, x, x}, x.shape), HasSubstr("'attention' inside a local_map is not built"));
 }
 
