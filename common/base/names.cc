@@ -26,7 +26,11 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 std::vector<std::string> NearestNames(std::string_view name, const std::vector<std::string>& candidates, size_t limit) {
   std::vector<std::pair<size_t, std::string>> ranked;
   ranked.reserve(candidates.size());
-  for (const std::string& candidate : candidates) ranked.emplace_back(EditDistance(name, candidate), candidate);
+  constexpr size_t kMost = 256;  // the distance takes the product of both lengths
+  name = name.substr(0, kMost);
+  for (const std::string& candidate : candidates) {
+    ranked.emplace_back(EditDistance(name, std::string_view(candidate).substr(0, kMost)), candidate);
+  }
   std::sort(ranked.begin(), ranked.end());
   ranked.erase(std::unique(ranked.begin(), ranked.end()), ranked.end());
   std::vector<std::string> nearest;
@@ -34,10 +38,16 @@ std::vector<std::string> NearestNames(std::string_view name, const std::vector<s
   return nearest;
 }
 
+std::string Cut(std::string_view text, size_t most) {
+  if (text.size() <= most) return std::string(text);
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;  // inside a UTF-8 character
+  return std::string(text.substr(0, most)) + "...";
+}
+
 std::string JoinNames(const std::vector<std::string>& names) {
   if (names.empty()) return "none";
-  std::string text = names[0];
-  for (size_t i = 1; i < names.size(); ++i) text += (i + 1 == names.size() ? " or " : ", ") + names[i];
+  std::string text = Cut(names[0]);
+  for (size_t i = 1; i < names.size(); ++i) text += (i + 1 == names.size() ? " or " : ", ") + Cut(names[i]);
   return text;
 }
 

@@ -31,8 +31,10 @@ int FlatBuilder::NewValue(std::string name, TensorType type) {
   return static_cast<int>(flat_->values.size()) - 1;
 }
 
+bool FlatBuilder::IsFull() const { return flat_->nodes.size() >= kMostNodes; }
+
 absl::Status FlatBuilder::AddNode(FlatNode node) {
-  if (flat_->nodes.size() >= kMostNodes) return Wrong(absl::StrCat("more than ", kMostNodes, " nodes"));
+  if (IsFull()) return Wrong(absl::StrCat("more than ", kMostNodes, " nodes"));
   flat_->nodes.push_back(std::move(node));
   return absl::OkStatus();
 }
@@ -44,7 +46,7 @@ absl::Status FlatBuilder::CheckSymbols(const Attributes& attributes) const {
       for (const std::string& symbol : dim.Symbols()) {
         if (symbols_.contains(symbol)) continue;
         const std::vector<std::string> known(symbols_.begin(), symbols_.end());
-        return Wrong(absl::StrCat("attribute '", name, "': no input of the model has the size '", symbol,
+        return Wrong(absl::StrCat("attribute '", name, "': no input of the model has the size '", Cut(symbol),
                                   "'; nearest: ", JoinNames(NearestNames(symbol, known))));
       }
     }
@@ -86,7 +88,7 @@ absl::StatusOr<int> FlatBuilder::EmitFor(const FunctionCall& caller, const std::
 absl::StatusOr<std::vector<int>> FlatBuilder::AddFunction(const FunctionCall& call) {
   const FunctionDef* definition = FindFunction(call.function);
   if (definition == nullptr) {
-    return Wrong(absl::StrCat("there is no function '", call.function,
+    return Wrong(absl::StrCat("there is no function '", Cut(call.function),
                               "'; nearest: ", JoinNames(NearestNames(call.function, FunctionNames()))));
   }
   TP_ASSIGN_OR_RETURN(Attributes attributes, CheckAttributes(*definition, call.attributes));

@@ -27,8 +27,9 @@ class FlatBuilder {
 
   int NewValue(std::string name, TensorType type);
   const TensorType& TypeOf(int value) const { return flat_->values[value].type; }
-  // INVALID_ARGUMENT beyond the largest number of nodes.
+  // INVALID_ARGUMENT where it is full: at the largest number of nodes.
   absl::Status AddNode(FlatNode node);
+  bool IsFull() const;
 
   // One value for each output. INVALID_ARGUMENT for unknown functions and attributes (with the nearest) and for inputs
   // that do not fit; UNIMPLEMENTED for what the table names as such.

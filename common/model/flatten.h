@@ -69,8 +69,8 @@ struct FlatModel {
 };
 
 // Checks the whole definition (unknown children, functions, values, attributes; wrong counts; cycles; repeated names;
-// sizes) and flattens it. INVALID_ARGUMENT with the field's path ("root.layers.0: node 'h': ...") and the nearest
-// names. `model` must outlive the result.
+// sizes) and flattens it. INVALID_ARGUMENT with every problem that is no consequence of another one, each with its
+// field's path ("root.layers.0: node 'h': ...") and the nearest names. `model` must outlive the result.
 absl::StatusOr<FlatModel> FlattenModel(const ModelDef& model, DType compute_dtype);
 
 }  // namespace tp

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/names.h"
 #include "common/base/status.h"
 #include "common/model/functions.h"
@@ -172,12 +173,20 @@ std::vector<std::string> FunctionNames() {
 
 absl::StatusOr<Attributes> CheckAttributes(const FunctionDef& function, const Attributes& given) {
   Attributes complete;
-  std::vector<std::string> known;
+  std::vector<std::string> known, wrong;
+  for (const FunctionAttribute& attribute : function.attributes) known.push_back(attribute.name);
+  for (const auto& [name, value] : given) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    wrong.push_back(absl::StrCat(function.name, " has no attribute '", Cut(name),
+                                 "'; nearest: ", JoinNames(NearestNames(name, known))));
+  }
   for (const FunctionAttribute& attribute : function.attributes) {
-    known.push_back(attribute.name);
     auto it = given.find(attribute.name);
     if (it == given.end()) {
-      if (attribute.required) return Wrong(absl::StrCat(function.name, " needs attribute '", attribute.name, "'"));
+      if (attribute.required) {
+        wrong.push_back(absl::StrCat(function.name, " needs attribute '", attribute.name, "'"));
+        continue;
+      }
       // A NaN says "not given": it stays out, and no NaN has to cross the wire.
       const double* number = std::get_if<double>(&attribute.fallback);
       if (number == nullptr || !std::isnan(*number)) complete[attribute.name] = attribute.fallback;
@@ -185,17 +194,14 @@ absl::StatusOr<Attributes> CheckAttributes(const FunctionDef& function, const At
     }
     Attribute value = it->second;
     if (!Coerce(attribute.fallback, &value)) {
-      return Wrong(absl::StrCat("attribute '", attribute.name, "' of ", function.name, " is ",
-                                KindText(attribute.fallback), ", given ", KindText(value), " ", AttributeText(value)));
+      wrong.push_back(absl::StrCat("attribute '", attribute.name, "' of ", function.name, " is ",
+                                   KindText(attribute.fallback), ", given ", KindText(value), " ",
+                                   Cut(AttributeText(value))));
+      continue;
     }
     complete[attribute.name] = std::move(value);
   }
-  for (const auto& [name, value] : given) {
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
-      return Wrong(absl::StrCat(function.name, " has no attribute '", name,
-                                "'; nearest: ", JoinNames(NearestNames(name, known))));
-    }
-  }
+  if (!wrong.empty()) return Wrong(absl::StrJoin(wrong, "; "));
   return complete;
 }
 

@@ -82,7 +82,7 @@ struct FunctionDef {
 // nullptr where there is no such function.
 const FunctionDef* FindFunction(std::string_view name);
 std::vector<std::string> FunctionNames();
-// Fills defaults; INVALID_ARGUMENT for unknown names (with the nearest), wrong types and missing required ones. An
+// Fills defaults; INVALID_ARGUMENT with all unknown names (with the nearest), wrong types and missing required ones. An
 // integer is accepted for a number.
 absl::StatusOr<Attributes> CheckAttributes(const FunctionDef& function, const Attributes& given);
 

@@ -38,10 +38,12 @@ class Binder {
 
   // `label`: the argument's value, for messages.
   absl::Status Positional(const Values& values, const std::string& label, size_t given) {
+    vague_ |= values[0].second.unknown;  // it may be a list
     if (IsVariadic(position_) || (position_ >= parameters_.size() && IsVariadic(parameters_.size() - 1))) {
       return Append(values);
     }
     if (position_ >= parameters_.size()) {
+      if (vague_) return absl::OkStatus();
       return Wrong(absl::StrCat(callee_, " takes ", parameters_.size(), " arguments and gets ", given));
     }
     const std::string& name = names_[position_];
@@ -62,38 +64,41 @@ class Binder {
     const bool group =
         std::any_of(names_.begin(), names_.end(), [&](const auto& other) { return IsBelow(other, name); });
     if (!group) {
-      return Wrong(
-          absl::StrCat(callee_, " has no argument '", name, "'; nearest: ", JoinNames(NearestNames(name, names_))));
+      return Wrong(absl::StrCat(callee_, " has no argument '", Cut(name),
+                                "'; nearest: ", JoinNames(NearestNames(name, names_))));
     }
     if (values.size() == 1 && values[0].first.empty()) {
-      if (values[0].second.IsOmitted()) return absl::OkStatus();
+      vague_ |= values[0].second.unknown;
+      if (values[0].second.IsOmitted() || values[0].second.unknown) return absl::OkStatus();
       return Wrong(
-          absl::StrCat("argument '", name, "' of ", callee_, " takes a list or map; '", label, "' is one value"));
+          absl::StrCat("argument '", name, "' of ", callee_, " takes a list or map; '", Cut(label), "' is one value"));
     }
     return Spread(name, values);
   }
 
-  absl::StatusOr<BoundArguments> Finish() {
+  // `complete`: false where an argument was wrong, so that no other one counts as omitted.
+  BoundArguments Finish(bool complete, std::vector<absl::Status>* wrong) {
+    complete &= !vague_;
     for (size_t i = 0; i < parameters_.size(); ++i) {
       if (parameters_[i].variadic) {
         bound_.pop_back();
-        if (many_.empty()) return Omitted(i);
+        if (many_.empty() && complete) wrong->push_back(Omitted(i));
         bound_.insert(bound_.end(), many_.begin(), many_.end());
         break;
       }
-      if (bound_[i].IsOmitted() && !parameters_[i].optional) return Omitted(i);
+      if (bound_[i].IsOmitted() && !parameters_[i].optional && complete) wrong->push_back(Omitted(i));
     }
-    return BoundArguments{std::move(bound_), static_cast<int>(position_)};
+    return {std::move(bound_), static_cast<int>(position_)};
   }
 
  private:
   bool IsVariadic(size_t index) const { return index < parameters_.size() && parameters_[index].variadic; }
   absl::Status Omitted(size_t index) const {
-    return Wrong(absl::StrCat("argument '", names_[index], "' of ", callee_, " is omitted"));
+    return Wrong(absl::StrCat("argument '", Cut(names_[index]), "' of ", callee_, " is omitted"));
   }
 
   absl::Status Set(size_t index, const Bound& bound) {
-    if (set_[index]) return Wrong(absl::StrCat("argument '", names_[index], "' of ", callee_, " is given twice"));
+    if (set_[index]) return Wrong(absl::StrCat("argument '", Cut(names_[index]), "' of ", callee_, " is given twice"));
     set_[index] = true;
     bound_[index] = bound;
     return absl::OkStatus();
@@ -101,8 +106,8 @@ class Binder {
 
   absl::Status One(size_t index, const Values& values, const std::string& label) {
     if (values.size() == 1) return Set(index, values[0].second);
-    return Wrong(absl::StrCat("argument '", names_[index], "' of ", callee_, " takes one value; '", label, "' holds ",
-                              values.size()));
+    return Wrong(absl::StrCat("argument '", Cut(names_[index]), "' of ", callee_, " takes one value; '", Cut(label),
+                              "' holds ", values.size()));
   }
 
   absl::Status Append(const Values& values) {
@@ -118,8 +123,8 @@ class Binder {
       const std::string name = absl::StrCat(group, ".", rest);
       const size_t index = std::find(names_.begin(), names_.end(), name) - names_.begin();
       if (index == names_.size()) {
-        return Wrong(
-            absl::StrCat(callee_, " has no argument '", name, "'; nearest: ", JoinNames(NearestNames(name, names_))));
+        return Wrong(absl::StrCat(callee_, " has no argument '", Cut(name),
+                                  "'; nearest: ", JoinNames(NearestNames(name, names_))));
       }
       TP_RETURN_IF_ERROR(Set(index, bound));
     }
@@ -132,18 +137,30 @@ class Binder {
   std::vector<Bound> bound_, many_;
   std::vector<bool> set_;
   size_t position_ = 0;
+  bool vague_ = false;  // an unknown value may stand for several arguments
 };
 
 }  // namespace
 
 absl::Status GraphScope::Add(const std::string& name, Bound bound) {
-  auto taken = [&](const std::string& other) { return Wrong(absl::StrCat("two values have the name '", other, "'")); };
+  auto taken = [&](const std::string& other) {
+    return Wrong(absl::StrCat("two values have the name '", Cut(other), "'"));
+  };
   if (entries_.contains(name) || !Group(name).empty()) return taken(name);
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
     if (entries_.contains(name.substr(0, dot))) return taken(name.substr(0, dot));
   }
   entries_[name] = {std::move(bound), static_cast<int>(entries_.size())};
   return absl::OkStatus();
+}
+
+bool GraphScope::IsUnknown(const std::string& name) const {
+  if (unknown_.contains(name)) return true;
+  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+    if (unknown_.contains(name.substr(0, dot))) return true;
+  }
+  const auto below = unknown_.lower_bound(name + ".");
+  return below != unknown_.end() && IsBelow(*below, name);
 }
 
 const Bound* GraphScope::Find(const std::string& name) const {
@@ -167,32 +184,40 @@ std::vector<std::pair<std::string, Bound>> GraphScope::Group(const std::string& 
 absl::StatusOr<std::vector<std::pair<std::string, Bound>>> GraphScope::Get(const std::string& name,
                                                                            const std::vector<GraphNode>& nodes) const {
   if (const Bound* bound = Find(name); bound != nullptr) return Values{{"", *bound}};
+  if (IsUnknown(name)) return Values{{"", Bound{.value = -1, .literal = {}, .unknown = true}}};
   Values values = Group(name);
   if (!values.empty()) return values;
-  if (MakesLater(nodes, name)) return Wrong(absl::StrCat("value '", name, "' is used before it is made"));
+  if (MakesLater(nodes, name)) return Wrong(absl::StrCat("value '", Cut(name), "' is used before it is made"));
   std::vector<std::string> known;
   for (const auto& [other, entry] : entries_) known.push_back(other);
-  return Wrong(absl::StrCat("there is no value '", name, "'; nearest: ", JoinNames(NearestNames(name, known))));
+  return Wrong(absl::StrCat("there is no value '", Cut(name), "'; nearest: ", JoinNames(NearestNames(name, known))));
 }
 
-absl::StatusOr<BoundArguments> OrderArguments(const std::string& callee, const std::vector<Argument>& given,
-                                              const std::vector<Parameter>& parameters, const GraphScope& scope,
-                                              const std::vector<GraphNode>& nodes) {
+BoundArguments OrderArguments(const std::string& callee, const std::vector<Argument>& given,
+                              const std::vector<Parameter>& parameters, const GraphScope& scope,
+                              const std::vector<GraphNode>& nodes, std::vector<absl::Status>* wrong) {
   Binder binder(callee, parameters);
+  bool complete = true;
   for (const Argument& argument : given) {
     Values values{{"", Bound{}}};
     if (argument.literal.has_value()) {
       values[0].second.literal = argument.literal;
     } else if (!argument.value.empty()) {
-      TP_ASSIGN_OR_RETURN(values, scope.Get(argument.value, nodes));
+      absl::StatusOr<Values> found = scope.Get(argument.value, nodes);
+      if (found.ok()) {
+        values = *std::move(found);
+      } else {
+        wrong->push_back(found.status());
+        values[0].second.unknown = true;
+      }
     }
-    if (argument.name.empty()) {
-      TP_RETURN_IF_ERROR(binder.Positional(values, argument.value, given.size()));
-    } else {
-      TP_RETURN_IF_ERROR(binder.Named(argument.name, values, argument.value));
-    }
+    const absl::Status bound = argument.name.empty() ? binder.Positional(values, argument.value, given.size())
+                                                     : binder.Named(argument.name, values, argument.value);
+    if (bound.ok()) continue;
+    wrong->push_back(bound);
+    complete = false;
   }
-  return binder.Finish();
+  return binder.Finish(complete, wrong);
 }
 
 }  // namespace tp

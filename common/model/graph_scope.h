@@ -7,6 +7,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,18 +20,21 @@ namespace tp {
 struct Bound {
   int value = -1;  // of the flat model
   std::optional<Attribute> literal = {};
-  bool IsOmitted() const { return value < 0 && !literal.has_value(); }
+  bool unknown = false;  // made by a call that is wrong, which was told
+  bool IsOmitted() const { return value < 0 && !literal.has_value() && !unknown; }
 };
 
 class GraphScope {
  public:
   // INVALID_ARGUMENT where the name, or one that it is part of, is taken.
   absl::Status Add(const std::string& name, Bound bound);
+  // What a wrong call would have made: `name`, or values below it.
+  void AddUnknown(const std::string& name) { unknown_.insert(name); }
   const Bound* Find(const std::string& name) const;
   // What lies below `name`, by the rest of its name, in the order of Add.
   std::vector<std::pair<std::string, Bound>> Group(const std::string& name) const;
-  // The same for a group, and for a single value under "". INVALID_ARGUMENT with the nearest names where there is none;
-  // `later`: names that are not made yet.
+  // The same for a group, and for a single value under "", an unknown one too. INVALID_ARGUMENT with the nearest names
+  // where there is none; `nodes`: those that may make it later.
   absl::StatusOr<std::vector<std::pair<std::string, Bound>>> Get(const std::string& name,
                                                                  const std::vector<GraphNode>& nodes) const;
 
@@ -39,7 +43,10 @@ class GraphScope {
     Bound bound;
     int order = 0;
   };
+  bool IsUnknown(const std::string& name) const;
+
   std::map<std::string, Entry> entries_;
+  std::set<std::string> unknown_;
 };
 
 // What a callee takes, in order.
@@ -53,10 +60,10 @@ struct BoundArguments {
   int positional = 0;        // how many of them the call passes by position
 };
 // Puts a call's arguments in the order of the callee's parameters. A list or map goes to a variadic parameter, to the
-// parameters "xs.0", "xs.1" where the argument is "xs", or, of one value, anywhere. INVALID_ARGUMENT for unknown names,
-// what is given twice, and required ones that are omitted.
-absl::StatusOr<BoundArguments> OrderArguments(const std::string& callee, const std::vector<Argument>& given,
-                                              const std::vector<Parameter>& parameters, const GraphScope& scope,
-                                              const std::vector<GraphNode>& nodes);
+// parameters "xs.0", "xs.1" where the argument is "xs", or, of one value, anywhere. Adds to `wrong` what is unknown,
+// given twice, or required and omitted; the result is usable where nothing was added.
+BoundArguments OrderArguments(const std::string& callee, const std::vector<Argument>& given,
+                              const std::vector<Parameter>& parameters, const GraphScope& scope,
+                              const std::vector<GraphNode>& nodes, std::vector<absl::Status>* wrong);
 
 }  // namespace tp

@@ -171,9 +171,9 @@ absl::StatusOr<NamedConfig> ConfigOfKind(const std::string& kind, const Attribut
     TP_ASSIGN_OR_RETURN(named.config, known.make(complete));
     return named;
   }
-  if (has_children) return absl::InvalidArgumentError(absl::StrCat("Unknown container kind: ", kind));
+  if (has_children) return absl::InvalidArgumentError(absl::StrCat("Unknown container kind: ", Cut(kind)));
   return absl::InvalidArgumentError(
-      absl::StrCat("there is no kind '", kind, "'; nearest: ", JoinNames(NearestNames(name, KindNames()))));
+      absl::StrCat("there is no kind '", Cut(kind), "'; nearest: ", JoinNames(NearestNames(name, KindNames()))));
 }
 
 std::vector<std::string> KindNames() {

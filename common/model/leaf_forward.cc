@@ -1,12 +1,8 @@
 // FlatBuilder::AddLeaf: the forward of each leaf kind as function calls.
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
-#include "common/base/names.h"
 #include "common/base/status.h"
 #include "common/model/flat_builder.h"
 #include "common/model/functions.h"
-#include "common/model/kinds.h"
 #include "common/model/validate.h"
 
 namespace tp {
@@ -93,11 +89,6 @@ absl::StatusOr<int> FlatBuilder::AddLeaf(const Module& module, const std::string
   if (const auto* conv = std::get_if<ConvConfig>(&module.config)) return add(CallOf(*conv));
   if (const auto* attention = std::get_if<AttentionConfig>(&module.config)) return Attention(*attention, path, inputs);
   if (const auto* activation = std::get_if<ActivationConfig>(&module.config)) {
-    const std::vector<std::string>& known = ActivationNames();
-    if (std::find(known.begin(), known.end(), activation->function) == known.end()) {
-      return Wrong(absl::StrCat("there is no activation '", activation->function,
-                                "'; nearest: ", JoinNames(NearestNames(activation->function, known))));
-    }
     return add({activation->function, false, false, activation->attributes});
   }
   return inputs[0];  // Identity and Dropout

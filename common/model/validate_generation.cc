@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/names.h"
+#include "common/base/problems.h"
 #include "common/base/status.h"
 #include "common/model/validate.h"
 
@@ -13,11 +14,6 @@ namespace {
 
 absl::Status Wrong(const std::string& field, const std::string& text) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", text));
-}
-
-absl::Status NeedPositive(const std::string& field, const char* name, int64_t value) {
-  if (value >= 1) return absl::OkStatus();
-  return Wrong(field, absl::StrCat(name, " must be at least 1, given ", value));
 }
 
 // The function nodes that `value` is made of.
@@ -67,7 +63,7 @@ bool MixesTokens(const FlatNode& node, int64_t rank) {
 
 absl::Status CheckTokens(const FlatModel& flat, int logits, const SymShape& ids) {
   for (const FlatNode* node : NodesBehind(flat, logits)) {
-    const std::string where = absl::StrCat(node->function, " in '", node->module_path, "'");
+    const std::string where = absl::StrCat(node->function, " in '", Cut(node->module_path, 160), "'");
     if (node->function == "attention") {
       for (const char* name : {"causal", "cache"}) {
         if (!AttributeOr<bool>(node->attributes, name, true)) {
@@ -114,40 +110,40 @@ absl::Status ValidateGeneration(const ModelDef& model, const FlatModel& flat) {
     for (const auto& [entry, value] : list) names.push_back(entry);
     return JoinNames(NearestNames(name, names));
   };
+  Problems problems;
   const int ids = find(flat.inputs, generation.ids_input);
   if (ids < 0) {
-    return Wrong("generation.ids_input", absl::StrCat("no input '", generation.ids_input,
-                                                      "'; nearest: ", nearest(flat.inputs, generation.ids_input)));
+    problems.Invalid(absl::StrCat("generation.ids_input: no input '", Cut(generation.ids_input),
+                                  "'; nearest: ", nearest(flat.inputs, generation.ids_input)));
   }
   const int logits = find(flat.outputs, generation.logits_output);
   if (logits < 0) {
-    return Wrong("generation.logits_output", absl::StrCat("no output '", generation.logits_output, "'; nearest: ",
-                                                          nearest(flat.outputs, generation.logits_output)));
+    problems.Invalid(absl::StrCat("generation.logits_output: no output '", Cut(generation.logits_output),
+                                  "'; nearest: ", nearest(flat.outputs, generation.logits_output)));
   }
+  for (const auto& [name, value] :
+       {std::pair("vocab_size", generation.vocab_size), std::pair("max_positions", generation.max_positions)}) {
+    if (value < 1) problems.Invalid(absl::StrCat("generation: ", name, " must be at least 1, given ", value));
+  }
+  auto check_token = [&](const char* field, int64_t token) {
+    if (generation.vocab_size < 1 || (token >= 0 && token < generation.vocab_size)) return;
+    problems.Invalid(
+        absl::StrCat("generation.", field, ": ", token, " is not in the vocabulary of ", generation.vocab_size));
+  };
+  for (int64_t token : generation.eos_token_ids) check_token("eos_token_ids", token);
+  if (generation.bos_token_id.has_value()) check_token("bos_token_id", *generation.bos_token_id);
+  if (flat.inputs.size() != 1) problems.Invalid("generation: a language model has the ids as its only input");
+  TP_RETURN_IF_ERROR(problems.status());
   const TensorType& ids_type = flat.values[ids].type;
   if (ids_type.dtype != DType::kI64 || ids_type.shape.size() != 2 || ids_type.shape[0].IsConstant() ||
       ids_type.shape[1].IsConstant() || ids_type.shape[0] == ids_type.shape[1]) {
     return Wrong("generation.ids_input", "must be I64 [batch, time], two symbols");
   }
-  if (flat.inputs.size() != 1) return Wrong("generation", "a language model has the ids as its only input");
-  TP_RETURN_IF_ERROR(NeedPositive("generation", "vocab_size", generation.vocab_size));
-  TP_RETURN_IF_ERROR(NeedPositive("generation", "max_positions", generation.max_positions));
   const TensorType wanted{DType::kF32, {ids_type.shape[0], ids_type.shape[1], Dim(generation.vocab_size)}};
   if (flat.values[logits].type != wanted) {
     return Wrong("generation.logits_output", absl::StrCat("must be F32", SymShapeText(wanted.shape), ", is ",
                                                           std::string(DTypeName(flat.values[logits].type.dtype)),
                                                           SymShapeText(flat.values[logits].type.shape)));
-  }
-  for (int64_t token : generation.eos_token_ids) {
-    if (token < 0 || token >= generation.vocab_size) {
-      return Wrong("generation.eos_token_ids",
-                   absl::StrCat(token, " is not in the vocabulary of ", generation.vocab_size));
-    }
-  }
-  if (generation.bos_token_id.has_value() &&
-      (*generation.bos_token_id < 0 || *generation.bos_token_id >= generation.vocab_size)) {
-    return Wrong("generation.bos_token_id",
-                 absl::StrCat(*generation.bos_token_id, " is not in the vocabulary of ", generation.vocab_size));
   }
   return CheckTokens(flat, logits, ids_type.shape);
 }

@@ -5,7 +5,7 @@
 
 #include "common/model/flatten.h"
 #include "common/program/match.h"
-#include "common/program/problems.h"
+#include "common/base/problems.h"
 
 namespace tp {
 

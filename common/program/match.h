@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/model/flatten.h"
 #include "common/model/model.h"
-#include "common/program/problems.h"
+#include "common/base/problems.h"
 
 namespace tp {
 

@@ -113,6 +113,15 @@ std::string StateError(ModuleConfig config) {
   return std::string(StatesOf(module, "m", DType::kF32).status().message());
 }
 
+TEST(KindsTest, AllWrongAttributesAreTold) {
+  for (const std::string kind : {"Linear", "Module(Linear)"}) {
+    EXPECT_EQ(
+        ConfigOfKind(kind, {{"in_featurs", int64_t{4}}, {"out_features", std::string("x")}}, false).status().message(),
+        "Linear has no attribute 'in_featurs'; nearest: in_features, out_features or bias; Linear needs "
+        "attribute 'in_features'; attribute 'out_features' of Linear is an integer, given a text \"x\"");
+  }
+}
+
 TEST(KindsTest, BadConfigurationsNameTheField) {
   EXPECT_THAT(StateError(AttentionConfig{.heads = 4, .kv_heads = 3, .head_dim = 8}),
               HasSubstr("root.m: heads (4) must be a multiple of kv_heads (3)"));
