@@ -101,6 +101,10 @@ class CheckingCommunicator : public Communicator {
     TP_RETURN_IF_ERROR(Agree(group, "header exchange", deadline));
     return inner_->ExchangeHeaders(group, mine, deadline);
   }
+  absl::Status PrepareGroups(absl::Span<const std::vector<std::vector<int>>> partitions, absl::Time deadline) override {
+    return inner_->PrepareGroups(partitions, deadline);
+  }
+  absl::Status CheckPeers(absl::Span<const int> group) override { return inner_->CheckPeers(group); }
   void Abort(absl::string_view reason) override { inner_->Abort(reason); }
   WireCounters wire() const override { return inner_->wire(); }
 

@@ -75,6 +75,15 @@ class Communicator {
   // Every member's header in group order. No rank posts a payload receive before this returns.
   virtual absl::StatusOr<std::vector<StepHeader>> ExchangeHeaders(absl::Span<const int> group, const StepHeader& mine,
                                                                   absl::Time deadline) = 0;
+  // Makes the groups of `partitions` fast; any other group works all the same. Each partition is a list of groups that
+  // share no rank and hold all ranks together (the groups along one set of mesh axes). Collective over all ranks, with
+  // equal arguments; what is prepared already costs nothing.
+  virtual absl::Status PrepareGroups(absl::Span<const std::vector<std::vector<int>>> /*partitions*/,
+                                     absl::Time /*deadline*/) {
+    return absl::OkStatus();
+  }
+  // UNAVAILABLE naming a rank that died, or one of `group` that left; does not block. OK where that is not known.
+  virtual absl::Status CheckPeers(absl::Span<const int> /*group*/) { return absl::OkStatus(); }
   // Idempotent, thread-safe.
   virtual void Abort(absl::string_view reason) = 0;
   virtual WireCounters wire() const = 0;

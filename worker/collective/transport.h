@@ -37,6 +37,8 @@ class Transport {
   virtual absl::StatusOr<std::unique_ptr<Pending>> Receive(int peer, void* data, int64_t bytes) = 0;
   // Until all are done. DEADLINE_EXCEEDED, ABORTED after Abort(), UNAVAILABLE naming a rank that is gone.
   virtual absl::Status Wait(absl::Span<const std::unique_ptr<Pending>> batch, absl::Time deadline) = 0;
+  // As Communicator::CheckPeers.
+  virtual absl::Status CheckPeers(absl::Span<const int> group) = 0;
   virtual void Abort(absl::string_view reason) = 0;
   virtual WireCounters wire() const = 0;
 };

@@ -112,6 +112,10 @@ class TransportCommunicator : public Communicator {
     return headers;
   }
 
+  absl::Status CheckPeers(absl::Span<const int> group) override {
+    if (!broken_.empty()) return absl::AbortedError(absl::StrCat("the communicator is dead after: ", broken_));
+    return Note(transport_->CheckPeers(group));
+  }
   void Abort(absl::string_view reason) override { transport_->Abort(reason); }
   WireCounters wire() const override { return transport_->wire(); }
 

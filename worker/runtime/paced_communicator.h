@@ -56,6 +56,10 @@ class PacedCommunicator : public Communicator {
                                                           absl::Time) override {
     return inner_.ExchangeHeaders(group, mine, Next());
   }
+  absl::Status PrepareGroups(absl::Span<const std::vector<std::vector<int>>> partitions, absl::Time) override {
+    return inner_.PrepareGroups(partitions, Next());
+  }
+  absl::Status CheckPeers(absl::Span<const int> group) override { return inner_.CheckPeers(group); }
   void Abort(absl::string_view reason) override { inner_.Abort(reason); }
   WireCounters wire() const override { return inner_.wire(); }
 

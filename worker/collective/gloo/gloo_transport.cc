@@ -197,6 +197,14 @@ absl::Status GlooTransport::CheckPeers() {
   return absl::OkStatus();
 }
 
+absl::Status GlooTransport::CheckPeers(absl::Span<const int> group) {
+  TP_RETURN_IF_ERROR(CheckPeers());
+  for (const int r : group) {
+    if (r != rank_ && peers_[r].state == PeerState::kLeft) return Gone(r, "it left");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status GlooTransport::Gone(int peer, absl::string_view detail) {
   failed_ = true;
   return absl::UnavailableError(absl::StrCat("rank ", peer, " is gone: ", detail));

@@ -48,6 +48,7 @@ class GlooTransport : public Transport {
   absl::StatusOr<std::unique_ptr<Pending>> Send(int peer, const void* data, int64_t bytes) override;
   absl::StatusOr<std::unique_ptr<Pending>> Receive(int peer, void* data, int64_t bytes) override;
   absl::Status Wait(absl::Span<const std::unique_ptr<Pending>> batch, absl::Time deadline) override;
+  absl::Status CheckPeers(absl::Span<const int> group) override;
   void Abort(absl::string_view reason) override;
   WireCounters wire() const override { return {bytes_sent_, bytes_received_}; }
 

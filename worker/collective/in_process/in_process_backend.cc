@@ -115,6 +115,17 @@ class InProcessTransport : public Transport {
     }
   }
 
+  absl::Status CheckPeers(absl::Span<const int> group) override {
+    const Lock lock(room_->mutex);
+    for (int r = 0; r < size(); ++r) {
+      if (room_->presence[r] == Presence::kBroken) return Gone(r);
+    }
+    for (const int r : group) {
+      if (room_->presence[r] != Presence::kPresent) return Gone(r);
+    }
+    return absl::OkStatus();
+  }
+
   void Abort(absl::string_view reason) override {
     const Lock lock(room_->mutex);
     if (!aborted_) reason_ = std::string(reason);

@@ -3,11 +3,14 @@
 //   while ((code = cudaStreamQuery(stream)) == cudaErrorNotReady) TP_RETURN_IF_ERROR(watches->Poll());
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <mutex>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/base/status.h"
 
 namespace tp::worker::cuda {
@@ -19,6 +22,9 @@ class StreamWatch {
   // OK while the work may still finish, else why it will not; after an error the streams drain (the work is taken
   // off). Cheap and never blocks for long, so it may be called in a loop. On the thread that issues the work.
   virtual absl::Status Poll() = 0;
+  // A graph with work of this watch was launched on `stream` and must be done by `deadline`: what was captured is not
+  // watched one by one.
+  virtual absl::Status Launched(cudaStream_t stream, absl::Time deadline) = 0;
 };
 
 // The watches of one device.
@@ -38,6 +44,12 @@ class StreamWatches {
     const std::lock_guard lock(mutex_);
     absl::Status first;
     for (StreamWatch* watch : watches_) first.Update(watch->Poll());
+    return first;
+  }
+  absl::Status Launched(cudaStream_t stream, absl::Time deadline) {
+    const std::lock_guard lock(mutex_);
+    absl::Status first;
+    for (StreamWatch* watch : watches_) first.Update(watch->Launched(stream, deadline));
     return first;
   }
 
