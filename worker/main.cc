@@ -14,8 +14,7 @@
 #include "common/proto_convert/model.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
-#include "worker/collective/gloo/gloo_backend.h"
-#include "worker/device/cpu/cpu_device.h"
+#include "worker/module/open_device.h"
 #include "worker/rpc/worker_agent.h"
 
 namespace {
@@ -38,22 +37,27 @@ int main(int argc, char** argv) {
   tp::worker::WorkerAgentOptions options;
   options.version = TP_VERSION;
   options.id = DefaultId();
-  options.collective_host = "127.0.0.1";
-  std::string device_name = "cpu", log_level = "info", listen_host = "127.0.0.1";
-  int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  tp::worker::OpenOptions device;
+  device.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::string log_level = "info", listen_host = "127.0.0.1";
   int port = 0;
   CLI::App app("A Tensorplane worker");
   app.set_version_flag("--version", TP_VERSION);
   app.add_option("--server", options.server, "HOST:PORT of the coordinator")->required();
   app.add_option("--id", options.id, "Name in the cluster")->capture_default_str();
-  app.add_option("--device", device_name, "cpu or cuda:N")->capture_default_str();
+  app.add_option("--device", device.name, "cpu or cuda:N")->capture_default_str();
   app.add_option("--model-root", options.runtime.model_root,
                  "Files of weights and checkpoints must lie under it; none = no such files");
-  app.add_option("--threads", threads, "Threads of the device")->check(CLI::Range(1, 1024))->capture_default_str();
-  app.add_option("--collective-host", options.collective_host, "Address where other workers reach this one")
+  app.add_option("--threads", device.threads, "Threads of a cpu device")
+      ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--memory-limit", options.memory_limit_bytes, "Bytes that it may use; 0 = the machine's memory")
+  app.add_option("--collective-host", device.collective_host, "Address where other workers reach this one")
+      ->capture_default_str();
+  app.add_option("--memory-limit", device.memory_limit_bytes,
+                 "Bytes that it may use; 0 = the machine's memory, or the GPU's")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--cuda-module", device.cuda_module, "The CUDA backend; none = libtp_cuda.so beside this program");
+  app.add_flag("--tf32", device.tf32, "F32 products on a GPU's tensor cores, with 10 bits of mantissa");
   app.add_option("--port", port, "Port of health and reflection, on loopback; 0 = any")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
@@ -74,14 +78,6 @@ int main(int argc, char** argv) {
                                                     : tp::LogLevel::kInfo);
   if (absl::Status valid = tp::ValidateHostPort(options.server); !valid.ok()) return Fail(valid);
   if (absl::Status valid = tp::ValidateModelName(options.id, "--id"); !valid.ok()) return Fail(valid);
-  if (device_name.rfind("cuda", 0) == 0) {
-    return Fail(absl::UnimplementedError(
-        absl::StrCat("--device ", device_name, ": this build has no CUDA backend; use --device cpu")));
-  }
-  if (device_name != "cpu") {
-    return Fail(absl::InvalidArgumentError(absl::StrCat("--device ", device_name, ": must be cpu or cuda:N")));
-  }
-
   // Before any thread starts, so that only this thread gets the signals.
   sigset_t signals;
   sigemptyset(&signals);
@@ -90,19 +86,16 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
-  if (options.memory_limit_bytes == 0) {
-    options.memory_limit_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  }
-  auto device = tp::worker::CreateCpuDevice({threads, options.memory_limit_bytes});
-  if (!device.ok()) return Fail(device.status());
-  auto backend = tp::worker::CreateGlooBackend(options.collective_host);
-  if (!backend.ok()) return Fail(backend.status());
+  absl::StatusOr<tp::worker::OpenedDevice> opened = tp::worker::OpenDevice(device);
+  if (!opened.ok()) return Fail(opened.status());
+  options.collective_host = device.collective_host;
+  options.memory_limit_bytes = opened->memory_limit_bytes;
   auto server = tp::RpcServer::Start(absl::StrCat(listen_host, ":", port), {});
   if (!server.ok()) return Fail(server.status());
   (*server)->SetServing(true);
 
   tp::RealClock clock;
-  tp::worker::WorkerAgent agent(options, *std::move(device), *std::move(backend), &clock);
+  tp::worker::WorkerAgent agent(options, std::move(opened->device), std::move(opened->backend), &clock);
   tp::Log(tp::LogLevel::kInfo, absl::StrCat("worker ", options.id, " dials ", options.server, "; health at ",
                                             listen_host, ":", (*server)->port()));
   std::thread thread([&] { agent.Run(); });

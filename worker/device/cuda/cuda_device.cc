@@ -51,6 +51,7 @@ class Impl : public CudaDevice {
   }
 
   int ordinal() const override { return options_.ordinal; }
+  int64_t memory_limit_bytes() const override { return memory_->limit_bytes(); }
   std::string bus_id() const override { return bus_id_; }
   cuda::StreamWatches& watches() override { return watches_; }
   std::string Describe() const override { return name_; }

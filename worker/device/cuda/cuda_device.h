@@ -23,6 +23,7 @@ struct CudaDeviceOptions {
 class CudaDevice : public Device {
  public:
   virtual int ordinal() const = 0;
+  virtual int64_t memory_limit_bytes() const = 0;
   virtual std::string bus_id() const = 0;  // "0000:17:00.0"
   virtual cuda::StreamWatches& watches() = 0;
 };

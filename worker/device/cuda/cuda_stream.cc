@@ -218,7 +218,7 @@ absl::Status CudaStream::FaultStatus() {
       return absl::InvalidArgumentError(
           absl::StrCat("index ", fault.value, " at position ", fault.position, " outside [0, ", fault.limit, ")"));
     case KernelFault::kDivisionByZero:
-      return absl::InvalidArgumentError("an integer divided by 0");
+      return absl::InvalidArgumentError(absl::StrCat("division by 0 at position ", fault.position));
     default:
       return absl::InternalError(absl::StrCat("a kernel's fault of kind ", fault.kind));
   }

@@ -28,6 +28,7 @@ class Memory : public std::enable_shared_from_this<Memory> {
   Memory& operator=(const Memory&) = delete;
 
   int ordinal() const { return ordinal_; }
+  int64_t limit_bytes() const { return limit_; }
   // Memory that every stream may use at once. RESOURCE_EXHAUSTED naming the bytes, or the limit. May wait for the work
   // that holds memory given back earlier.
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes);

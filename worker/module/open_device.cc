@@ -1,0 +1,53 @@
+#include "worker/module/open_device.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "worker/collective/gloo/gloo_backend.h"
+#include "worker/device/cpu/cpu_device.h"
+#include "worker/module/device_module.h"
+
+namespace tp::worker {
+namespace {
+
+absl::StatusOr<OpenedDevice> OpenCpu(const OpenOptions& options) {
+  OpenedDevice opened;
+  opened.memory_limit_bytes = options.memory_limit_bytes > 0 ? options.memory_limit_bytes
+                                                             : int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  TP_ASSIGN_OR_RETURN(opened.device, CreateCpuDevice({options.threads, opened.memory_limit_bytes}));
+  TP_ASSIGN_OR_RETURN(opened.backend, CreateGlooBackend(options.collective_host));
+  return opened;
+}
+
+absl::StatusOr<OpenedDevice> OpenCuda(const OpenOptions& options, int ordinal) {
+  std::string path = options.cuda_module;
+  if (path.empty()) {
+    TP_ASSIGN_OR_RETURN(path, FindCudaModule());
+  }
+  TP_ASSIGN_OR_RETURN(const DeviceModule* module, LoadDeviceModule(path));
+  OpenedDevice opened;
+  opened.memory_limit_bytes = options.memory_limit_bytes;
+  TP_ASSIGN_OR_RETURN(opened.device, module->create_device({ordinal, &opened.memory_limit_bytes, options.tf32}));
+  TP_ASSIGN_OR_RETURN(std::unique_ptr<CollectiveBackend> host, CreateGlooBackend(options.collective_host));
+  TP_ASSIGN_OR_RETURN(opened.backend, module->create_backend(*opened.device, std::move(host)));
+  return opened;
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedDevice> OpenDevice(const OpenOptions& options) {
+  if (options.name == "cpu") return OpenCpu(options);
+  int ordinal = -1;
+  if (options.name.rfind("cuda:", 0) != 0 || !absl::SimpleAtoi(options.name.substr(5), &ordinal) || ordinal < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--device ", options.name, ": must be cpu or cuda:N"));
+  }
+  absl::StatusOr<OpenedDevice> opened = OpenCuda(options, ordinal);
+  if (!opened.ok()) return Annotate(opened.status(), absl::StrCat("--device ", options.name));
+  return opened;
+}
+
+}  // namespace tp::worker
