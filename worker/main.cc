@@ -58,6 +58,7 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--cuda-module", device.cuda_module, "The CUDA backend; none = libtp_cuda.so beside this program");
   app.add_flag("--tf32", device.tf32, "F32 products on a GPU's tensor cores, with 10 bits of mantissa");
+  app.add_flag("!--no-graphs", options.runtime.graphs, "Run decode steps call by call, not as CUDA graphs");
   app.add_option("--port", port, "Port of health and reflection, on loopback; 0 = any")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();

@@ -84,6 +84,8 @@ class Communicator {
   }
   // UNAVAILABLE naming a rank that died, or one of `group` that left; does not block. OK where that is not known.
   virtual absl::Status CheckPeers(absl::Span<const int> /*group*/) { return absl::OkStatus(); }
+  // Whether its collectives can be recorded in a graph of the device (they only put work on the stream).
+  virtual bool Records() const { return false; }
   // Idempotent, thread-safe.
   virtual void Abort(absl::string_view reason) = 0;
   virtual WireCounters wire() const = 0;

@@ -77,6 +77,7 @@ absl::Status WorkerRuntime::Impl::ApplyCommit(const Commit& commit) {
     // Where the old epoch broke off, ranks may differ in their sequences.
     for (auto& [name, model] : models_) {
       if (model->mesh_id == staged.mesh_id) {
+        model->graphs.Clear();
         model->sequences = std::make_unique<SequenceTable>(model->sequences->pool().page_count());
       }
     }
@@ -104,6 +105,9 @@ absl::Status WorkerRuntime::Impl::ApplyShareStates(const Command& command, const
 }
 
 absl::Status WorkerRuntime::Impl::ApplyCloseMesh(const Command& command) {
+  for (auto& [name, model] : models_) {
+    if (model->mesh_id == command.mesh_id) model->graphs.Clear();
+  }
   MeshEntry closed;  // freed outside the lock
   const std::lock_guard lock(mutex_);
   const auto it = meshes_.find(command.mesh_id);
@@ -182,8 +186,9 @@ WorkOutcome WorkerRuntime::Impl::ApplyDecode(const Command& command, const Decod
   if (!communicator.ok()) return Refused(communicator.status());
   const absl::StatusOr<LoadedModel*> model = ModelFor(command, decode.model, (*communicator)->rank());
   Pace pace(*clock_, command.timeout * options_.time_scale, progress_);
-  return ExecuteDecode({*device_, *stream_, **communicator, arena_, pace, command.epoch, command.order},
-                       model.ok() ? *model : nullptr, decode, model.status());
+  return ExecuteDecode(
+      {*device_, *stream_, **communicator, arena_, pace, command.epoch, command.order, options_.graphs},
+      model.ok() ? *model : nullptr, decode, model.status());
 }
 
 WorkOutcome WorkerRuntime::Impl::ApplyTensorCommand(const Command& command) {

@@ -81,11 +81,11 @@ class Decoding {
   absl::Status Step(bool* transport) {
     const ProgramExecutor& executor = *model_.step;
     const StepContext step{context_.device, context_.stream, context_.communicator, context_.arena, context_.pace, true,
-                           tokens_.spans};
+                           tokens_.spans,   context_.graphs};
     started_.clear();
     for (const StepTokens::Part& part : tokens_.parts) started_.push_back(part.id);
     const absl::Status operands = SetOperands(step);
-    const StepOutcome outcome = executor.Execute(step, *tokens_.bound);
+    const StepOutcome outcome = model_.graphs.Execute(executor, step, *tokens_.bound, context_.epoch);
     *transport = !outcome.transport.ok();
     TP_RETURN_IF_ERROR(outcome.transport);
     TP_RETURN_IF_ERROR(operands);

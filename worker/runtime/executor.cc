@@ -27,6 +27,16 @@ absl::Status Describe(const absl::Status& status, const Instruction& instruction
 
 }  // namespace
 
+void FinishStep(const StepContext& context, StepOutcome* outcome) {
+  const absl::Status done = context.device.Synchronize(context.stream);
+  // A collective that was on the stream and did not end: the ranks are not at one point.
+  if (!done.ok() && (absl::IsAborted(done) || absl::IsUnavailable(done) || absl::IsDeadlineExceeded(done))) {
+    outcome->transport = done;
+  } else if (outcome->local.ok()) {
+    outcome->local = done;
+  }
+}
+
 absl::Status Arena::Reserve(Device& device, int64_t bytes) {
   if (buffer_ != nullptr && buffer_->size() >= bytes) return absl::OkStatus();
   buffer_.reset();
@@ -210,7 +220,7 @@ void ProgramExecutor::ZeroOutputs(const StepContext& context, const BoundProgram
   }
 }
 
-StepOutcome ProgramExecutor::Execute(const StepContext& context, const BoundProgram& bound) const {
+StepOutcome ProgramExecutor::Enqueue(const StepContext& context, const BoundProgram& bound) const {
   StepOutcome outcome;
   for (size_t i = 0; i < program_->instructions.size(); ++i) {
     context.pace.Advance();
@@ -234,8 +244,12 @@ StepOutcome ProgramExecutor::Execute(const StepContext& context, const BoundProg
     }
     ZeroOutputs(context, bound, i);
   }
-  const absl::Status done = context.device.Synchronize(context.stream);
-  if (outcome.local.ok()) outcome.local = done;
+  return outcome;
+}
+
+StepOutcome ProgramExecutor::Execute(const StepContext& context, const BoundProgram& bound) const {
+  StepOutcome outcome = Enqueue(context, bound);
+  if (outcome.transport.ok()) FinishStep(context, &outcome);
   return outcome;
 }
 

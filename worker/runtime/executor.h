@@ -58,6 +58,7 @@ struct StepContext {
   Pace& pace;
   bool paged = false;  // a decode step: attention uses `sequences` and the caches
   absl::Span<const SequenceSpan> sequences;
+  bool graphs = false;  // the step may be recorded and run again as a graph of the device
 };
 
 struct StepOutcome {
@@ -66,6 +67,9 @@ struct StepOutcome {
   std::vector<CollectiveRecord> collectives;
   const absl::Status& status() const { return transport.ok() ? local : transport; }
 };
+
+// Waits for a step that was enqueued and adds how it ended.
+void FinishStep(const StepContext& context, StepOutcome* outcome);
 
 // Owned by the executor thread.
 class ProgramExecutor {
@@ -92,6 +96,8 @@ class ProgramExecutor {
   // Blocks until the step is done on the device. Allocates no device memory. Makes every collective call of the program
   // unless one fails.
   StepOutcome Execute(const StepContext& context, const BoundProgram& bound) const;
+  // The same without the wait: puts the step on the stream.
+  StepOutcome Enqueue(const StepContext& context, const BoundProgram& bound) const;
   // This rank's block of a value after Execute (an output or a state).
   ValueView View(const StepContext& context, const BoundProgram& bound, int value) const;
 

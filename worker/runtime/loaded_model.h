@@ -12,6 +12,7 @@
 #include "common/program/command.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/kv_cache.h"
+#include "worker/runtime/step_graphs.h"
 #include "worker/runtime/tensor_table.h"
 #include "worker/weights/weight_file.h"
 
@@ -30,6 +31,7 @@ struct LoadedModel {
   std::unique_ptr<ProgramExecutor> other;  // the last one that came with a run; nullptr: none
   std::string other_fingerprint;
   std::unique_ptr<SequenceTable> sequences;
+  StepGraphs graphs;            // of `step`
   int64_t bytes_read = 0;       // of files, headers apart
   int64_t parameter_bytes = 0;  // of this rank's blocks in their dtypes; tied states once
   int64_t device_bytes = 0;     // packed weights and cache; TensorMemory counts the plain states

@@ -24,7 +24,8 @@ struct WorkContext {
   Arena& arena;
   Pace& pace;
   uint64_t epoch = 0;
-  uint64_t order = 0;  // of the command; equal on all ranks
+  uint64_t order = 0;   // of the command; equal on all ranks
+  bool graphs = false;  // decode steps may be run as recorded graphs
 };
 
 struct WorkOutcome {

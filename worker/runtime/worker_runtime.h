@@ -50,6 +50,7 @@ class RuntimeSink {
 struct WorkerRuntimeOptions {
   std::string model_root;        // files must lie under it; "" = none are read or written (PERMISSION_DENIED)
   double time_scale = 1;         // multiplies every time limit
+  bool graphs = true;            // decode steps run as recorded graphs where the device can
   WeightFiles* files = nullptr;  // where weights are read from instead of model_root (tests); outlives the runtime
 };
 
