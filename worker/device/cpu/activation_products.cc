@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "worker/device/cpu/broadcast.h"
+#include "worker/device/broadcast.h"
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/one_dnn.h"
-#include "worker/device/cpu/strided.h"
+#include "worker/device/strided.h"
 
 namespace tp::worker {
 namespace {
@@ -56,8 +56,8 @@ class ActivationProducts::Impl {
     } else if (ElementCount(batch_of(a.shape)) == batches && ElementCount(batch_of(b.shape)) == batches) {
       Multiply(batches, m, k, n, type, left.data, right.data, target.data);
     } else {
-      TP_ASSIGN_OR_RETURN(const Shape a_strides, kernels::BroadcastStrides("matmul", batch_of(a.shape), batch));
-      TP_ASSIGN_OR_RETURN(const Shape b_strides, kernels::BroadcastStrides("matmul", batch_of(b.shape), batch));
+      TP_ASSIGN_OR_RETURN(const Shape a_strides, BroadcastStrides("matmul", batch_of(a.shape), batch));
+      TP_ASSIGN_OR_RETURN(const Shape b_strides, BroadcastStrides("matmul", batch_of(b.shape), batch));
       const auto loop = StridedLoop<2>::Create(batch, {a_strides, b_strides});
       const int64_t item = TypeSize(type);
       loop.ForRows(0, loop.outer(), [&](int64_t r, const std::array<int64_t, 2>& offsets) {
@@ -216,8 +216,7 @@ absl::Status ActivationProducts::MatMul(const ConstTensorView& a, const ConstTen
     fits = b.shape[b.shape.size() - 2] == k && output.shape[rank - 2] == m && output.shape[rank - 1] == n;
     const auto batch = absl::MakeConstSpan(output.shape).first(rank - 2);
     for (const Shape* shape : {&a.shape, &b.shape}) {
-      fits =
-          fits && kernels::BroadcastStrides("matmul", absl::MakeConstSpan(*shape).first(shape->size() - 2), batch).ok();
+      fits = fits && BroadcastStrides("matmul", absl::MakeConstSpan(*shape).first(shape->size() - 2), batch).ok();
     }
   }
   if (!fits) {

@@ -4,13 +4,10 @@
 #include <algorithm>
 
 #include "worker/device/cpu/parallel.h"
-#include "worker/device/cpu/strided.h"
 #include "worker/device/device.h"
+#include "worker/device/strided.h"
 
 namespace tp::worker::kernels {
-
-inline bool WritesBool(BinaryOp op) { return op >= BinaryOp::kEqual; }
-inline bool IsLogical(BinaryOp op) { return op == BinaryOp::kAnd || op == BinaryOp::kOr; }
 
 // row(a, a's stride, b, b's stride, out, count) for pieces of the output; a stride is 0 or 1.
 template <typename A, typename B, typename Out, typename Row>

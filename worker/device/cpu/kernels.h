@@ -10,19 +10,14 @@
 #include <vector>
 
 #include "worker/device/device.h"
+#include "worker/device/shapes.h"
 
 namespace tp::worker::kernels {
 
 // The instruction set that the kernels run with, as "AVX2".
 std::string TargetName();
 
-// Product of all dims but the last; 1 for a scalar.
-int64_t RowCount(absl::Span<const int64_t> shape);
-// The last dim; 1 for a scalar.
-int64_t RowSize(absl::Span<const int64_t> shape);
 absl::Status Unimplemented(std::string_view kernel, DType dtype);
-// INVALID_ARGUMENT where the two differ in shape or (where `dtypes`) in dtype.
-absl::Status CheckSame(std::string_view kernel, const ConstTensorView& a, const ConstTensorView& b, bool dtypes = true);
 
 // kernels_elementwise.cc (Unary's integers and BOOL too). Scale also F64, F16; Cast: all pairs, as tp::ConvertTo.
 absl::Status Unary(int threads, UnaryOp op, const ConstTensorView& input, const TensorView& output);

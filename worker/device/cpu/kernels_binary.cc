@@ -1,6 +1,6 @@
 #include "common/base/status.h"
+#include "worker/device/broadcast.h"
 #include "worker/device/cpu/binary_rows.h"
-#include "worker/device/cpu/broadcast.h"
 #include "worker/device/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -84,14 +84,8 @@ bool HasVectorForm(BinaryOp op) { return op <= BinaryOp::kDiv || op == BinaryOp:
 // b's dtype is a's, or F32 for a BF16 a and one number b.
 absl::Status Combine(int threads, BinaryOp op, const ConstTensorView& a, const ConstTensorView& b,
                      const TensorView& output) {
-  if (output.dtype != (WritesBool(op) ? DType::kBool : a.dtype)) {
-    return absl::InvalidArgumentError("binary: the output must have the operands' dtype, or BOOL");
-  }
-  TP_ASSIGN_OR_RETURN(const Shape a_strides, BroadcastStrides("binary", a.shape, output.shape));
-  TP_ASSIGN_OR_RETURN(const Shape b_strides, BroadcastStrides("binary", b.shape, output.shape));
-  TP_RETURN_IF_ERROR(CheckBroadcast("binary", {&a.shape, &b.shape}, output.shape));
+  TP_ASSIGN_OR_RETURN(const StridedLoop<2> loop, BinaryLoop(op, a, b, output));
   if (ElementCount(output.shape) == 0) return absl::OkStatus();
-  const auto loop = StridedLoop<2>::Create(output.shape, {a_strides, b_strides});
   if (!HasVectorForm(op) || (a.dtype != DType::kF32 && a.dtype != DType::kBF16)) {
     return BinaryPlain(threads, op, loop, a, b, output);
   }

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "worker/device/broadcast.h"
 #include "worker/device/cpu/binary_rows.h"
 #include "worker/device/cpu/kernels.h"
 

@@ -2,12 +2,12 @@
 #include <cstring>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/tensor/host_tensor.h"
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/parallel.h"
-#include "worker/device/cpu/strided.h"
+#include "worker/device/shapes.h"
+#include "worker/device/strided.h"
 
 namespace tp::worker::kernels {
 namespace {
@@ -38,12 +38,8 @@ void Move(int threads, const StridedLoop<2>& loop, const void* input, void* outp
 
 absl::Status CopyStrided(int threads, const ConstTensorView& from, absl::Span<const int64_t> from_strides,
                          const TensorView& to, absl::Span<const int64_t> to_strides, absl::Span<const int64_t> sizes) {
-  if (from.dtype != to.dtype || from_strides.size() != sizes.size() || to_strides.size() != sizes.size()) {
-    return absl::InvalidArgumentError("copy_strided: two dtypes, or another number of strides than of sizes");
-  }
+  TP_ASSIGN_OR_RETURN(const StridedLoop<2> loop, CopyLoop(from, from_strides, to, to_strides, sizes));
   if (ElementCount(sizes) == 0) return absl::OkStatus();
-  const auto loop = StridedLoop<2>::Create(
-      sizes, {Shape(from_strides.begin(), from_strides.end()), Shape(to_strides.begin(), to_strides.end())});
   switch (ItemSize(from.dtype)) {
     case 1:
       Move<uint8_t>(threads, loop, from.data, to.data);
@@ -63,22 +59,7 @@ absl::Status CopyStrided(int threads, const ConstTensorView& from, absl::Span<co
 
 absl::Status Transpose(int threads, const ConstTensorView& input, absl::Span<const int> permutation,
                        const TensorView& output) {
-  const size_t rank = input.shape.size();
-  bool fits = permutation.size() == rank && output.shape.size() == rank && input.dtype == output.dtype;
-  std::vector<bool> used(rank, false);
-  for (size_t d = 0; d < rank && fits; ++d) {
-    const size_t from = static_cast<size_t>(permutation[d]);
-    fits = permutation[d] >= 0 && from < rank && !used[from] && output.shape[d] == input.shape[from];
-    if (fits) used[from] = true;
-  }
-  if (!fits) {
-    return absl::InvalidArgumentError(absl::StrCat("transpose: ", ShapeText(input.shape), " to ",
-                                                   ShapeText(output.shape), " by a permutation of ", permutation.size(),
-                                                   " dims"));
-  }
-  const Shape input_strides = RowMajorStrides(input.shape);
-  Shape strides(rank);
-  for (size_t d = 0; d < rank; ++d) strides[d] = input_strides[static_cast<size_t>(permutation[d])];
+  TP_ASSIGN_OR_RETURN(const Shape strides, TransposeStrides(input, permutation, output));
   return CopyStrided(threads, input, strides, output, RowMajorStrides(output.shape), output.shape);
 }
 

@@ -148,21 +148,9 @@ std::string TargetName() { return HWY_DYNAMIC_DISPATCH(Target)(); }
 void WidenBF16(const uint16_t* from, float* to, int64_t count) { HWY_DYNAMIC_DISPATCH(Widen)(from, to, count); }
 void RoundToBF16(const float* from, uint16_t* to, int64_t count) { HWY_DYNAMIC_DISPATCH(Round)(from, to, count); }
 
-int64_t RowCount(absl::Span<const int64_t> shape) {
-  return shape.empty() ? 1 : ElementCount(shape.first(shape.size() - 1));
-}
-int64_t RowSize(absl::Span<const int64_t> shape) { return shape.empty() ? 1 : shape.back(); }
-
 absl::Status Unimplemented(std::string_view kernel, DType dtype) {
   return absl::UnimplementedError(
       absl::StrCat(std::string(kernel), " of ", std::string(DTypeName(dtype)), " on the CPU device"));
-}
-
-absl::Status CheckSame(std::string_view kernel, const ConstTensorView& a, const ConstTensorView& b, bool dtypes) {
-  if (a.shape == b.shape && (!dtypes || a.dtype == b.dtype)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(std::string(kernel), ": ", std::string(DTypeName(a.dtype)),
-                                                 ShapeText(a.shape), " and ", std::string(DTypeName(b.dtype)),
-                                                 ShapeText(b.shape), " must be equal"));
 }
 
 absl::Status Unary(int threads, UnaryOp op, const ConstTensorView& input, const TensorView& output) {

@@ -8,28 +8,13 @@
 #include "common/base/status.h"
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/parallel.h"
+#include "worker/device/shapes.h"
 
 namespace tp::worker::kernels {
 namespace {
 
-// Elements along one dim: row r is element `first(r)` and every `inner`-th after it, `count` in all.
-struct Rows {
-  int64_t rows = 0;
-  int64_t count = 0;
-  int64_t inner = 1;
-  int64_t first(int64_t row) const { return row / inner * count * inner + row % inner; }
-  int64_t grain() const { return std::max<int64_t>(1, (int64_t{1} << 14) / std::max<int64_t>(1, count)); }
-};
-
-absl::StatusOr<Rows> RowsAlong(const Shape& shape, int dim) {
-  TP_ASSIGN_OR_RETURN(const int at, NormalizeDim(dim, static_cast<int>(shape.size())));
-  const auto span = absl::MakeConstSpan(shape);
-  const size_t axis = static_cast<size_t>(at);
-  Rows rows;
-  rows.count = span[axis];
-  rows.inner = ElementCount(span.subspan(axis + 1));
-  rows.rows = ElementCount(span.first(axis)) * rows.inner;
-  return rows;
+int64_t Grain(const DimRows& rows) {
+  return std::max<int64_t>(1, (int64_t{1} << 14) / std::max<int64_t>(1, rows.count));
 }
 
 // NaN is larger than everything else and equal to itself.
@@ -70,25 +55,20 @@ absl::Status CheckOutputs(std::string_view kernel, const ConstTensorView& input,
                           const TensorView* values, const TensorView& indices) {
   if (indices.dtype != DType::kI64)
     return Unimplemented(absl::StrCat(std::string(kernel), "'s indices"), indices.dtype);
-  if (ElementCount(indices.shape) == elements &&
-      (values == nullptr || (ElementCount(values->shape) == elements && values->dtype == input.dtype))) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(std::string(kernel), ": ", ShapeText(input.shape), " to ", ShapeText(indices.shape)));
+  return CheckOrdered(kernel, input, elements, values, indices);
 }
 
 }  // namespace
 
 absl::Status ArgExtreme(int threads, Extreme which, const ConstTensorView& input, int dim, const TensorView* values,
                         const TensorView& indices) {
-  TP_ASSIGN_OR_RETURN(const Rows rows, RowsAlong(input.shape, dim));
+  TP_ASSIGN_OR_RETURN(const DimRows rows, RowsAlong(input.shape, dim));
   TP_RETURN_IF_ERROR(CheckOutputs("argmax", input, rows.rows, values, indices));
   if (rows.rows == 0) return absl::OkStatus();
   if (rows.count == 0) return absl::InvalidArgumentError(absl::StrCat("argmax over the empty dim ", dim));
   return VisitNumbers("argmax", input.dtype, [&](auto type, const auto& number) {
     using T = decltype(type);
-    ParallelFor(threads, rows.rows, rows.grain(), [&](int64_t begin, int64_t end) {
+    ParallelFor(threads, rows.rows, Grain(rows), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const T* from = static_cast<const T*>(input.data) + rows.first(r);
         int64_t best = 0;
@@ -109,7 +89,7 @@ absl::Status ArgExtreme(int threads, Extreme which, const ConstTensorView& input
 
 absl::Status TopK(int threads, const ConstTensorView& input, int64_t k, int dim, const TensorView& values,
                   const TensorView& indices) {
-  TP_ASSIGN_OR_RETURN(const Rows rows, RowsAlong(input.shape, dim));
+  TP_ASSIGN_OR_RETURN(const DimRows rows, RowsAlong(input.shape, dim));
   TP_RETURN_IF_ERROR(CheckOutputs("topk", input, rows.rows * k, &values, indices));
   if (k < 0 || k > rows.count) {
     return absl::InvalidArgumentError(absl::StrCat("topk: k ", k, " of ", rows.count, " elements"));
@@ -117,7 +97,7 @@ absl::Status TopK(int threads, const ConstTensorView& input, int64_t k, int dim,
   if (rows.rows == 0 || k == 0) return absl::OkStatus();
   return VisitNumbers("topk", input.dtype, [&](auto type, const auto& number) {
     using T = decltype(type);
-    ParallelFor(threads, rows.rows, rows.grain(), [&](int64_t begin, int64_t end) {
+    ParallelFor(threads, rows.rows, Grain(rows), [&](int64_t begin, int64_t end) {
       std::vector<int64_t> order(static_cast<size_t>(rows.count));
       for (int64_t r = begin; r < end; ++r) {
         const T* from = static_cast<const T*>(input.data) + rows.first(r);

@@ -8,7 +8,8 @@
 #include "common/base/status.h"
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/parallel.h"
-#include "worker/device/cpu/strided.h"
+#include "worker/device/shapes.h"
+#include "worker/device/strided.h"
 
 namespace tp::worker::kernels {
 namespace {
@@ -172,25 +173,8 @@ absl::Status Booleans(Reduction op, const Work& r, const void* input, void* outp
 
 absl::Status Reduce(int threads, Reduction op, const ConstTensorView& input, absl::Span<const int> dims, double divisor,
                     const TensorView& output) {
-  const size_t rank = input.shape.size();
-  std::vector<bool> reduced(rank, false);
-  for (const int dim : dims) {
-    if (dim < 0 || static_cast<size_t>(dim) >= rank || reduced[static_cast<size_t>(dim)]) {
-      return absl::InvalidArgumentError(absl::StrCat("reduce: dim ", dim, " of ", ShapeText(input.shape)));
-    }
-    reduced[static_cast<size_t>(dim)] = true;
-  }
-  int64_t outputs = 1;
-  Shape strides(rank, 0);
-  for (size_t d = rank; d-- > 0;) {
-    if (reduced[d]) continue;
-    strides[d] = outputs;
-    outputs *= input.shape[d];
-  }
-  if (ElementCount(output.shape) != outputs) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("reduce: ", ShapeText(input.shape), " to ", ShapeText(output.shape)));
-  }
+  TP_ASSIGN_OR_RETURN(const Shape strides, ReduceStrides(input.shape, dims, output.shape));
+  const int64_t outputs = ElementCount(output.shape);
   if (outputs == 0) return absl::OkStatus();
   Work r{threads, {}, divisor, outputs};
   if (ElementCount(input.shape) == 0) {  // no rows: every output is the identity

@@ -3,10 +3,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
-#include "worker/device/cpu/broadcast.h"
+#include "worker/device/broadcast.h"
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/parallel.h"
-#include "worker/device/cpu/strided.h"
+#include "worker/device/shapes.h"
+#include "worker/device/strided.h"
 
 namespace tp::worker::kernels {
 namespace {
@@ -90,12 +91,7 @@ absl::Status GatherTyped(int threads, const ConstTensorView& input, const Index*
 
 absl::Status Embedding(int threads, const ConstTensorView& ids, const ConstTensorView& table, int64_t row_begin,
                        int64_t vocabulary, const TensorView& output) {
-  Shape expected = ids.shape;
-  if (table.shape.size() == 2) expected.push_back(table.shape[1]);
-  if (table.shape.size() != 2 || table.dtype != output.dtype || expected != output.shape) {
-    return absl::InvalidArgumentError(absl::StrCat("embedding: ids ", ShapeText(ids.shape), ", table ",
-                                                   ShapeText(table.shape), ", output ", ShapeText(output.shape)));
-  }
+  TP_RETURN_IF_ERROR(CheckEmbedding(ids, table, output));
   const int64_t rows = table.shape[0];
   const int64_t count = ElementCount(ids.shape);
   const int64_t bytes = table.shape[1] * ItemSize(table.dtype);
@@ -122,17 +118,10 @@ absl::Status SelectRows(int threads, const ConstTensorView& input, const ConstTe
                         const TensorView& output) {
   if (rows.dtype != DType::kI64) return Unimplemented("select_rows' indices", rows.dtype);
   const int64_t count = ElementCount(rows.shape);
-  if (input.shape.empty() || input.dtype != output.dtype) {
-    return absl::InvalidArgumentError("select_rows: the input needs a dim and the output's dtype");
-  }
-  const auto row_shape = absl::MakeConstSpan(input.shape).subspan(1);
-  if (ElementCount(output.shape) != count * ElementCount(row_shape)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("select_rows: ", count, " rows of ", ShapeText(input.shape), " to ", ShapeText(output.shape)));
-  }
+  TP_RETURN_IF_ERROR(CheckSelectRows(input, rows, output));
   const auto* row = static_cast<const int64_t*>(rows.data);
   TP_RETURN_IF_ERROR(CheckIndices("row", row, count, input.shape[0], std::nullopt));
-  const int64_t bytes = ElementCount(row_shape) * ItemSize(input.dtype);
+  const int64_t bytes = ElementCount(absl::MakeConstSpan(input.shape).subspan(1)) * ItemSize(input.dtype);
   if (bytes == 0) return absl::OkStatus();
   ParallelFor(threads, count, RowsOfGrain(bytes), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -145,23 +134,10 @@ absl::Status SelectRows(int threads, const ConstTensorView& input, const ConstTe
 
 absl::Status Gather(int threads, const ConstTensorView& input, const ConstTensorView& index, int dim, int64_t begin,
                     int64_t limit, std::optional<int64_t> ignored, const TensorView& output) {
-  TP_ASSIGN_OR_RETURN(const int at, NormalizeDim(dim, static_cast<int>(input.shape.size())));
-  const size_t axis = static_cast<size_t>(at);
-  bool fits = output.shape.size() == input.shape.size() && output.dtype == input.dtype;
-  for (size_t d = 0; fits && d < input.shape.size(); ++d) fits = d == axis || output.shape[d] <= input.shape[d];
-  if (!fits) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("gather: ", ShapeText(input.shape), " along dim ", at, " to ", ShapeText(output.shape)));
-  }
-  TP_ASSIGN_OR_RETURN(const Shape index_strides, BroadcastStrides("gather", index.shape, output.shape));
-  Shape strides = RowMajorStrides(input.shape);
-  const int64_t dim_stride = strides[axis];
-  strides[axis] = 0;
-  const auto loop = ElementCount(output.shape) == 0 ? StridedLoop<2>()
-                                                    : StridedLoop<2>::Create(output.shape, {index_strides, strides});
+  TP_ASSIGN_OR_RETURN(const GatherPlan plan, PlanGather(input, index, dim, output));
   return VisitIndices("gather", index, [&](const auto* indices) {
-    return GatherTyped(threads, input, indices, ElementCount(index.shape), loop, dim_stride, input.shape[axis], begin,
-                       limit, ignored, output);
+    return GatherTyped(threads, input, indices, ElementCount(index.shape), plan.loop, plan.dim_stride, plan.dim_size,
+                       begin, limit, ignored, output);
   });
 }
 

@@ -1,10 +1,9 @@
 #include <algorithm>
 
 #include "common/base/status.h"
-#include "worker/device/cpu/broadcast.h"
+#include "worker/device/broadcast.h"
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/parallel.h"
-#include "worker/device/cpu/strided.h"
 
 namespace tp::worker::kernels {
 namespace {
@@ -33,15 +32,8 @@ void Choose(int threads, const StridedLoop<3>& loop, const void* condition, cons
 absl::Status Where(int threads, const ConstTensorView& condition, const ConstTensorView& a, const ConstTensorView& b,
                    const TensorView& output) {
   if (condition.dtype != DType::kBool) return Unimplemented("a condition", condition.dtype);
-  if (a.dtype != b.dtype || a.dtype != output.dtype) {
-    return absl::InvalidArgumentError("where: operands and output must have one dtype");
-  }
-  TP_ASSIGN_OR_RETURN(const Shape condition_strides, BroadcastStrides("where", condition.shape, output.shape));
-  TP_ASSIGN_OR_RETURN(const Shape a_strides, BroadcastStrides("where", a.shape, output.shape));
-  TP_ASSIGN_OR_RETURN(const Shape b_strides, BroadcastStrides("where", b.shape, output.shape));
-  TP_RETURN_IF_ERROR(CheckBroadcast("where", {&condition.shape, &a.shape, &b.shape}, output.shape));
+  TP_ASSIGN_OR_RETURN(const StridedLoop<3> loop, WhereLoop(condition, a, b, output));
   if (ElementCount(output.shape) == 0) return absl::OkStatus();
-  const auto loop = StridedLoop<3>::Create(output.shape, {condition_strides, a_strides, b_strides});
   switch (ItemSize(output.dtype)) {
     case 1:
       Choose<uint8_t>(threads, loop, condition.data, a.data, b.data, output.data);

@@ -291,15 +291,15 @@ absl::Status Products::Linear(const ConstTensorView& input, const PackedWeight& 
   const auto& packed = static_cast<const CpuPackedWeight&>(weight);
   const int64_t out = packed.out_features();
   const int64_t in = packed.in_features();
-  const int64_t rows = kernels::RowCount(input.shape);
+  const int64_t rows = RowCount(input.shape);
   if (output.dtype != DType::kF32 && output.dtype != DType::kBF16) {
     return kernels::Unimplemented("linear's output", output.dtype);
   }
   if (input.dtype != packed.dtype() || (bias != nullptr && bias->dtype != input.dtype)) {
     return absl::InvalidArgumentError("linear: input, weight and bias must have one dtype");
   }
-  if (kernels::RowSize(input.shape) != in || kernels::RowSize(output.shape) != out ||
-      kernels::RowCount(output.shape) != rows || (bias != nullptr && ElementCount(bias->shape) != out)) {
+  if (RowSize(input.shape) != in || RowSize(output.shape) != out || RowCount(output.shape) != rows ||
+      (bias != nullptr && ElementCount(bias->shape) != out)) {
     return absl::InvalidArgumentError(absl::StrCat("linear: input ", ShapeText(input.shape), " by weight [", out, ", ",
                                                    in, "] to ", ShapeText(output.shape)));
   }

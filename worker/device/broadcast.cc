@@ -1,4 +1,4 @@
-#include "worker/device/cpu/broadcast.h"
+#include "worker/device/broadcast.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,9 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status.h"
 #include "common/tensor/host_tensor.h"
 
-namespace tp::worker::kernels {
+namespace tp::worker {
 
 absl::StatusOr<Shape> BroadcastStrides(std::string_view kernel, absl::Span<const int64_t> shape,
                                        absl::Span<const int64_t> whole) {
@@ -41,6 +42,29 @@ absl::Status CheckBroadcast(std::string_view kernel, absl::Span<const Shape* con
   return absl::OkStatus();
 }
 
+absl::StatusOr<StridedLoop<2>> BinaryLoop(BinaryOp op, const ConstTensorView& a, const ConstTensorView& b,
+                                          const TensorView& output) {
+  if (output.dtype != (WritesBool(op) ? DType::kBool : a.dtype)) {
+    return absl::InvalidArgumentError("binary: the output must have the operands' dtype, or BOOL");
+  }
+  TP_ASSIGN_OR_RETURN(const Shape a_strides, BroadcastStrides("binary", a.shape, output.shape));
+  TP_ASSIGN_OR_RETURN(const Shape b_strides, BroadcastStrides("binary", b.shape, output.shape));
+  TP_RETURN_IF_ERROR(CheckBroadcast("binary", {&a.shape, &b.shape}, output.shape));
+  return StridedLoop<2>::Create(output.shape, {a_strides, b_strides});
+}
+
+absl::StatusOr<StridedLoop<3>> WhereLoop(const ConstTensorView& condition, const ConstTensorView& a,
+                                         const ConstTensorView& b, const TensorView& output) {
+  if (a.dtype != b.dtype || a.dtype != output.dtype) {
+    return absl::InvalidArgumentError("where: operands and output must have one dtype");
+  }
+  TP_ASSIGN_OR_RETURN(const Shape condition_strides, BroadcastStrides("where", condition.shape, output.shape));
+  TP_ASSIGN_OR_RETURN(const Shape a_strides, BroadcastStrides("where", a.shape, output.shape));
+  TP_ASSIGN_OR_RETURN(const Shape b_strides, BroadcastStrides("where", b.shape, output.shape));
+  TP_RETURN_IF_ERROR(CheckBroadcast("where", {&condition.shape, &a.shape, &b.shape}, output.shape));
+  return StridedLoop<3>::Create(output.shape, {condition_strides, a_strides, b_strides});
+}
+
 absl::StatusOr<Element> EncodeElement(std::string_view kernel, DType dtype, double value) {
   const HostTensor number = ConvertTo(MakeHostTensor<double>({}, {value}), dtype);
   if (!IsFloating(dtype)) {
@@ -56,4 +80,4 @@ absl::StatusOr<Element> EncodeElement(std::string_view kernel, DType dtype, doub
   return element;
 }
 
-}  // namespace tp::worker::kernels
+}  // namespace tp::worker
