@@ -107,6 +107,8 @@ class CollectiveBackend {
  public:
   virtual ~CollectiveBackend() = default;
   virtual absl::StatusOr<std::unique_ptr<Connector>> Listen(int rank, int size) = 0;
+  // What it is, with the versions that must be equal on all ranks: "gloo", "nccl 2.28.9, cuda 13.0".
+  virtual std::string Describe() const = 0;
 };
 
 // "ABORTED: collective mismatch rank 0 (epoch 1, command 7, ...) rank 1 (...)" where headers differ in anything but

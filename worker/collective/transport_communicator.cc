@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "worker/collective/algorithms.h"
+#include "worker/collective/checks.h"
 #include "worker/collective/reduce.h"
 
 namespace tp::worker {
@@ -17,16 +18,6 @@ namespace {
 
 static_assert(sizeof(StepHeader) == 32 && std::has_unique_object_representations_v<StepHeader>);
 static_assert(std::endian::native == std::endian::little, "a StepHeader is sent as it lies in memory");
-
-absl::Status CheckCounts(absl::string_view name, absl::Span<const int64_t> counts, size_t members) {
-  if (counts.size() != members) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": ", counts.size(), " for a group of ", members));
-  }
-  for (int64_t count : counts) {
-    if (count < 0) return absl::InvalidArgumentError(absl::StrCat(name, ": [", absl::StrJoin(counts, ", "), "]"));
-  }
-  return absl::OkStatus();
-}
 
 std::vector<int64_t> BytesOf(absl::Span<const int64_t> counts, DType dtype) {
   std::vector<int64_t> bytes(counts.begin(), counts.end());
@@ -68,31 +59,28 @@ class TransportCommunicator : public Communicator {
     TP_RETURN_IF_ERROR(CheckCounts("send_counts", send_counts, group.size()));
     TP_RETURN_IF_ERROR(CheckCounts("receive_counts", receive_counts, group.size()));
     TP_ASSIGN_OR_RETURN(const Members members, Check(group, deadline));
-    if (send_counts[members.me] != receive_counts[members.me]) {
-      return absl::InvalidArgumentError(absl::StrCat("rank ", rank(), " sends ", send_counts[members.me],
-                                                     " elements to itself and receives ", receive_counts[members.me]));
-    }
+    TP_RETURN_IF_ERROR(CheckOwnBlock(rank(), send_counts[members.me], receive_counts[members.me]));
     return Note(AllToAllHost(members, input, BytesOf(send_counts, dtype), output, BytesOf(receive_counts, dtype)));
   }
   absl::Status Broadcast(Stream&, absl::Span<const int> group, int root, void* data, int64_t count, DType dtype,
                          absl::Time deadline) override {
     TP_RETURN_IF_ERROR(CheckCounts("count", {count}, 1));
     TP_ASSIGN_OR_RETURN(const Members members, Check(group, deadline));
-    TP_ASSIGN_OR_RETURN(const int from, IndexOf(group, root));
+    TP_ASSIGN_OR_RETURN(const int from, IndexInGroup(group, root));
     return Note(BroadcastHost(members, from, data, count * ItemSize(dtype)));
   }
   absl::Status Scatter(Stream&, absl::Span<const int> group, int root, const void* input,
                        absl::Span<const int64_t> counts, void* output, DType dtype, absl::Time deadline) override {
     TP_RETURN_IF_ERROR(CheckCounts("counts", counts, group.size()));
     TP_ASSIGN_OR_RETURN(const Members members, Check(group, deadline));
-    TP_ASSIGN_OR_RETURN(const int from, IndexOf(group, root));
+    TP_ASSIGN_OR_RETURN(const int from, IndexInGroup(group, root));
     return Note(ScatterHost(members, from, input, BytesOf(counts, dtype), output));
   }
   absl::Status Gather(Stream&, absl::Span<const int> group, int root, const void* input, void* output,
                       absl::Span<const int64_t> counts, DType dtype, absl::Time deadline) override {
     TP_RETURN_IF_ERROR(CheckCounts("counts", counts, group.size()));
     TP_ASSIGN_OR_RETURN(const Members members, Check(group, deadline));
-    TP_ASSIGN_OR_RETURN(const int to, IndexOf(group, root));
+    TP_ASSIGN_OR_RETURN(const int to, IndexInGroup(group, root));
     return Note(GatherHost(members, to, input, output, BytesOf(counts, dtype)));
   }
   absl::Status SendReceive(Stream&, int to, const void* input, int64_t send_count, int from, void* output,
@@ -122,22 +110,8 @@ class TransportCommunicator : public Communicator {
  private:
   absl::StatusOr<Members> Check(absl::Span<const int> group, absl::Time deadline) const {
     if (!broken_.empty()) return absl::AbortedError(absl::StrCat("the communicator is dead after: ", broken_));
-    for (size_t i = 0; i < group.size(); ++i) {
-      if (group[i] < 0 || group[i] >= size() || std::count(group.begin(), group.end(), group[i]) != 1) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("group [", absl::StrJoin(group, ", "), "] of a communicator of ", size(), " ranks"));
-      }
-    }
-    TP_ASSIGN_OR_RETURN(const int me, IndexOf(group, rank()));
+    TP_ASSIGN_OR_RETURN(const int me, CheckGroup(group, rank(), size()));
     return Members{*transport_, group, me, deadline, memory_};
-  }
-  static absl::StatusOr<int> IndexOf(absl::Span<const int> group, int wanted) {
-    const auto it = std::find(group.begin(), group.end(), wanted);
-    if (it == group.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("rank ", wanted, " is not in the group [", absl::StrJoin(group, ", "), "]"));
-    }
-    return static_cast<int>(it - group.begin());
   }
   absl::Status Note(absl::Status status) {
     if (!status.ok()) broken_ = std::string(status.message());
@@ -151,16 +125,9 @@ class TransportCommunicator : public Communicator {
 
 absl::Status TransportCommunicator::SendReceive(Stream&, int to, const void* input, int64_t send_count, int from,
                                                 void* output, int64_t receive_count, DType dtype, absl::Time deadline) {
-  TP_RETURN_IF_ERROR(CheckCounts("send_count, receive_count", {send_count, receive_count}, 2));
   const int self = rank();
   TP_RETURN_IF_ERROR(Check({self}, deadline).status());
-  if (to < -1 || to >= size() || from < -1 || from >= size()) {
-    return absl::InvalidArgumentError(absl::StrCat("send to ", to, ", receive from ", from, " of ", size(), " ranks"));
-  }
-  if ((to == self) != (from == self) || (to == self && send_count != receive_count)) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", self, " sends ", send_count, " elements to ", to,
-                                                   " and receives ", receive_count, " from ", from));
-  }
+  TP_RETURN_IF_ERROR(CheckSendReceive(self, size(), to, send_count, from, receive_count));
   const int64_t item = ItemSize(dtype);
   if (to == self) {
     if (send_count > 0) std::memmove(output, input, static_cast<size_t>(send_count * item));
