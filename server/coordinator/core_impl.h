@@ -70,6 +70,7 @@ class Core::Impl {
   // Workers for a new mesh. FAILED_PRECONDITION naming both numbers where too few are healthy.
   // `near`: a mesh that ends with it, 0 = none: its ranks do not count, its workers come first among equals.
   absl::StatusOr<std::vector<std::string>> WorkersFor(const Mesh& mesh, uint64_t near = 0) const;
+  absl::Status CheckOneKind(const std::vector<std::string>& workers) const;
   // RESOURCE_EXHAUSTED as MemoryLedger's; `workers` and `bytes` by rank.
   absl::StatusOr<uint64_t> ReserveMemory(const std::string& what, const std::vector<std::string>& workers,
                                          const std::vector<int64_t>& bytes);

@@ -68,6 +68,7 @@ uint64_t Core::Impl::MakeMesh(const Mesh& mesh, const std::vector<std::string>& 
 }
 
 void Core::Impl::Connect(uint64_t mesh_id, Done done) {
+  if (absl::Status kinds = CheckOneKind(meshes_.at(mesh_id).workers); !kinds.ok()) return done(kinds);
   const int ranks = static_cast<int>(meshes_.at(mesh_id).workers.size());
   const uint64_t epoch = meshes_.at(mesh_id).epoch;
   const uint64_t group = OpenGroup("connecting", nullptr);

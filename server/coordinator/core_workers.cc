@@ -7,6 +7,12 @@
 #include "server/scheduler/choose_workers.h"
 
 namespace tp::server {
+namespace {
+
+// "nccl 2.28.9, cuda 13.0" is of kind "nccl".
+std::string KindOf(const std::string& collectives) { return collectives.substr(0, collectives.find(' ')); }
+
+}  // namespace
 
 void Core::Impl::On(WorkerJoined event) {
   const WorkerDescription& worker = event.worker;
@@ -21,6 +27,13 @@ void Core::Impl::On(WorkerJoined event) {
     return refuse(
         absl::AlreadyExistsError(absl::StrCat("worker '", worker.id, "' is already here (process ",
                                               it->second.description.pid, " on ", it->second.description.host, ")")));
+  }
+  for (const auto& [id, other] : workers_) {
+    const std::string& theirs = other.description.collectives;
+    if (!other.healthy || KindOf(theirs) != KindOf(worker.collectives) || theirs == worker.collectives) continue;
+    return refuse(
+        absl::FailedPreconditionError(absl::StrCat("worker '", worker.id, "' has ", worker.collectives, ", worker '",
+                                                   id, "' ", theirs, ": versions must be equal")));
   }
   WorkerState state;
   state.description = worker;
@@ -144,20 +157,39 @@ absl::StatusOr<std::vector<std::string>> Core::Impl::WorkersFor(const Mesh& mesh
       if (AliveRank(id, rank)) ++ranks[state.workers[rank]];
     }
   }
-  std::vector<WorkerCandidate> candidates;
+  // A mesh is of one kind of worker: of the kind that has the most.
+  std::map<std::string, std::vector<WorkerCandidate>> kinds;
+  size_t healthy = 0;
   for (const auto& [id, worker] : workers_) {
     if (!worker.healthy) continue;
+    ++healthy;
     const bool holds =
         near != 0 && std::count(meshes_.at(near).workers.begin(), meshes_.at(near).workers.end(), id) > 0;
-    candidates.push_back({id, worker.description.host, 2 * ranks[id] + (holds ? 0 : 1)});
+    kinds[worker.description.collectives].push_back({id, worker.description.host, 2 * ranks[id] + (holds ? 0 : 1)});
   }
-  const size_t healthy = candidates.size();
-  std::vector<std::string> chosen = ChooseWorkers(std::move(candidates), mesh.rank_count());
+  const auto most = std::max_element(kinds.begin(), kinds.end(),
+                                     [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  std::vector<std::string> chosen;
+  if (most != kinds.end()) chosen = ChooseWorkers(most->second, mesh.rank_count());
   if (chosen.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("mesh ", mesh.ToString(), " needs ", mesh.rank_count(), " workers, ", healthy, " are healthy"));
+    std::string text =
+        absl::StrCat("mesh ", mesh.ToString(), " needs ", mesh.rank_count(), " workers, ", healthy, " are healthy");
+    if (kinds.size() > 1) absl::StrAppend(&text, ", at most ", most->second.size(), " of one kind (", most->first, ")");
+    return absl::FailedPreconditionError(text);
   }
   return chosen;
+}
+
+// Workers of two kinds can't exchange tensors.
+absl::Status Core::Impl::CheckOneKind(const std::vector<std::string>& workers) const {
+  for (const std::string& id : workers) {
+    const std::string& first = workers_.at(workers[0]).description.collectives;
+    const std::string& other = workers_.at(id).description.collectives;
+    if (first == other) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("workers of two kinds in one mesh: '", workers[0], "' has ", first, ", '", id, "' has ", other));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<uint64_t> Core::Impl::ReserveMemory(const std::string& what, const std::vector<std::string>& workers,

@@ -62,6 +62,7 @@ class SessionReactor : public WorkerReactor<v1::SessionRequest, v1::SessionRespo
     worker.memory_limit_bytes = static_cast<int64_t>(join.memory_limit_bytes());
     worker.pid = join.pid();
     worker.widens_bf16 = join.widens_bf16();
+    worker.collectives = join.collectives();
     context_.loop->Run([queue = queue_, dispatcher = context_.dispatcher, worker = worker_, incarnation = incarnation_](
                            const Core&) { dispatcher->workers().AddSession(worker, incarnation, queue); });
     context_.loop->Post(WorkerJoined{std::move(worker)});

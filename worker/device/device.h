@@ -64,6 +64,20 @@ class DeviceGraph {
   virtual ~DeviceGraph() = default;
 };
 
+// A point of a stream that another stream can wait for.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+};
+// How the next token of a sequence is chosen; see worker/runtime/sampler.h.
+struct SamplingRow {
+  double temperature = 0;  // 0 = greedy
+  int64_t top_k = 0;       // 0 = all
+  double top_p = 0;        // 0 = all
+  uint64_t seed = 0;
+  int64_t position = 0;  // of the new token
+};
+
 enum class UnaryOp {
   kSilu,
   kRelu,
@@ -255,6 +269,21 @@ class Device {
   // output [rows, ...] = rows of input [n, ...] by I64 indices.
   virtual absl::Status SelectRows(Stream& stream, const ConstTensorView& input, const ConstTensorView& rows,
                                   const TensorView& output) = 0;
+
+  // nullptr where streams are inline: nothing to wait for.
+  virtual std::unique_ptr<DeviceEvent> CreateEvent() { return nullptr; }
+  // The event stands for what the stream holds now; what the other stream gets from then on runs after it.
+  virtual absl::Status RecordEvent(Stream&, DeviceEvent&) { return absl::OkStatus(); }
+  virtual absl::Status WaitEvent(Stream&, DeviceEvent&) { return absl::OkStatus(); }
+
+  // Whether SampleTokens works; else logits are copied to the host and sampled there.
+  virtual bool HasSampling() const { return false; }
+  // tokens[r], in host memory, = SampleToken of row r of logits [rows, vocabulary] F32; written at the latest by the
+  // next Synchronize.
+  virtual absl::Status SampleTokens(Stream&, const ConstTensorView& /*logits*/, absl::Span<const SamplingRow> /*rows*/,
+                                    int64_t* /*tokens*/) {
+    return absl::UnimplementedError("sampling on this device");
+  }
 
   // Whether the three calls below work; where not, they are UNIMPLEMENTED.
   virtual bool HasGraphs() const { return false; }

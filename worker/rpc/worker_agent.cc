@@ -37,6 +37,7 @@ WorkerAgent::WorkerAgent(WorkerAgentOptions options, std::unique_ptr<Device> dev
     : options_(std::move(options)),
       device_text_(device->Describe()),
       widens_bf16_(!device->HasProduct(DType::kBF16)),
+      collectives_text_(backend->Describe()),
       clock_(clock),
       channels_(OpenChannels(options_)),
       runtime_(std::make_unique<WorkerRuntime>(std::move(device), std::move(backend), options_.runtime, clock, this)) {}
@@ -72,6 +73,7 @@ absl::Status WorkerAgent::RunSession() {
   join.set_collective_host(options_.collective_host);
   join.set_pid(getpid());
   join.set_widens_bf16(widens_bf16_);
+  join.set_collectives(collectives_text_);
   auto session = std::make_shared<WorkerSession>(channels_, std::move(join), runtime_.get(), clock_);
   {
     absl::MutexLock lock(&mutex_);

@@ -50,6 +50,7 @@ class WorkerAgent : public RuntimeSink {
   const WorkerAgentOptions options_;
   const std::string device_text_;
   const bool widens_bf16_;
+  const std::string collectives_text_;
   const Clock* const clock_;
   const WorkerChannels channels_;
   std::unique_ptr<WorkerRuntime> runtime_;

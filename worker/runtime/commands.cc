@@ -177,8 +177,9 @@ WorkOutcome WorkerRuntime::Impl::ApplyRun(const Command& command, const Run& run
     inputs.push_back({staged.back(), nullptr});
   }
   Pace pace(*clock_, command.timeout * options_.time_scale, progress_);
-  return ExecuteRun({*device_, *stream_, **communicator, arena_, pace, command.epoch, command.order},
-                    model.ok() ? *model : nullptr, run, inputs, refused);
+  return ExecuteRun(
+      {*device_, *stream_, **communicator, arena_, pace, command.epoch, command.order, collectives_.get()},
+      model.ok() ? *model : nullptr, run, inputs, refused);
 }
 
 WorkOutcome WorkerRuntime::Impl::ApplyDecode(const Command& command, const Decode& decode) {
@@ -186,9 +187,9 @@ WorkOutcome WorkerRuntime::Impl::ApplyDecode(const Command& command, const Decod
   if (!communicator.ok()) return Refused(communicator.status());
   const absl::StatusOr<LoadedModel*> model = ModelFor(command, decode.model, (*communicator)->rank());
   Pace pace(*clock_, command.timeout * options_.time_scale, progress_);
-  return ExecuteDecode(
-      {*device_, *stream_, **communicator, arena_, pace, command.epoch, command.order, options_.graphs},
-      model.ok() ? *model : nullptr, decode, model.status());
+  return ExecuteDecode({*device_, *stream_, **communicator, arena_, pace, command.epoch, command.order,
+                        collectives_.get(), options_.graphs},
+                       model.ok() ? *model : nullptr, decode, model.status());
 }
 
 WorkOutcome WorkerRuntime::Impl::ApplyTensorCommand(const Command& command) {

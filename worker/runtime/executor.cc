@@ -196,8 +196,27 @@ absl::Status ProgramExecutor::Run(const StepContext& context, const BoundProgram
       inputs, outputs);
 }
 
+MemoryUse ProgramExecutor::UseOf(const StepContext& context, const BoundProgram& bound, size_t index) const {
+  const Instruction& instruction = program_->instructions[index];
+  MemoryUse use;
+  auto add = [&](int value, std::vector<MemoryRange>* ranges) {
+    const TensorView view = View(context, bound, value).view;
+    const int64_t bytes = ElementCount(view.shape) * ItemSize(view.dtype);
+    if (view.data != nullptr && bytes > 0) ranges->push_back({static_cast<const char*>(view.data), bytes});
+  };
+  for (const int value : instruction.inputs) {
+    if (value >= 0) add(value, &use.reads);
+  }
+  for (const int value : instruction.outputs) add(value, &use.writes);
+  if (bound.memory.scratch_bytes[index] > 0) {
+    use.writes.push_back(
+        {context.arena.data() + bound.memory.scratch_offset[index], bound.memory.scratch_bytes[index]});
+  }
+  return use;
+}
+
 absl::StatusOr<int64_t> ProgramExecutor::Redistribute(const StepContext& context, const BoundProgram& bound,
-                                                      size_t index) const {
+                                                      size_t index, Stream& stream) const {
   const Instruction& instruction = program_->instructions[index];
   const ValueView from = View(context, bound, instruction.inputs[0]);
   const ValueView to = View(context, bound, instruction.outputs[0]);
@@ -206,8 +225,8 @@ absl::StatusOr<int64_t> ProgramExecutor::Redistribute(const StepContext& context
     scratch = {context.arena.data() + bound.memory.scratch_offset[index], bound.memory.scratch_bytes[index]};
   }
   PacedCommunicator paced(context.communicator, context.pace);
-  const RedistributeContext redistribute{context.device, context.stream, paced,
-                                         program_->mesh, coordinate_,    context.pace.Deadline()};
+  const RedistributeContext redistribute{context.device, stream,      paced,
+                                         program_->mesh, coordinate_, context.pace.Deadline()};
   return ExecuteRedistributeStep(redistribute, *instruction.step, *from.global, from.view, to.view, scratch);
 }
 
@@ -222,12 +241,28 @@ void ProgramExecutor::ZeroOutputs(const StepContext& context, const BoundProgram
 
 StepOutcome ProgramExecutor::Enqueue(const StepContext& context, const BoundProgram& bound) const {
   StepOutcome outcome;
-  for (size_t i = 0; i < program_->instructions.size(); ++i) {
+  Overlap overlap(context.device, context.stream, context.collectives);
+  const size_t count = program_->instructions.size();
+  for (size_t i = 0; i < count; ++i) {
     context.pace.Advance();
     const Instruction& instruction = program_->instructions[i];
+    const MemoryUse use = overlap.active() ? UseOf(context, bound, i) : MemoryUse();
+    absl::Status order = overlap.Before(use);
     if (instruction.step.has_value()) {
-      const absl::StatusOr<int64_t> bytes = Redistribute(context, bound, i);
       const bool local_step = IsLocalStep(instruction.step->op);
+      const bool beside = overlap.active() && !local_step && i + 1 < count && order.ok() &&
+                          !Conflicts(use, UseOf(context, bound, i + 1));
+      Stream* stream = &context.stream;
+      if (beside) {
+        absl::StatusOr<Stream*> side = overlap.Fork();
+        order = side.status();
+        if (side.ok()) stream = *side;
+      }
+      absl::StatusOr<int64_t> bytes = order;
+      if (order.ok()) bytes = Redistribute(context, bound, i, *stream);
+      if (bytes.ok() && beside) {
+        if (absl::Status forked = overlap.Forked(use); !forked.ok()) bytes = std::move(forked);
+      }
       if (!bytes.ok() && !local_step) {
         outcome.transport = Describe(bytes.status(), instruction);
         return outcome;
@@ -239,11 +274,12 @@ StepOutcome ProgramExecutor::Enqueue(const StepContext& context, const BoundProg
       if (bytes.ok()) continue;
       if (outcome.local.ok()) outcome.local = Describe(bytes.status(), instruction);
     } else if (outcome.local.ok()) {
-      outcome.local = Describe(Run(context, bound, i), instruction);
+      outcome.local = Describe(order.ok() ? Run(context, bound, i) : order, instruction);
       if (outcome.local.ok()) continue;
     }
     ZeroOutputs(context, bound, i);
   }
+  if (absl::Status joined = overlap.Join(); !joined.ok()) outcome.transport = std::move(joined);
   return outcome;
 }
 

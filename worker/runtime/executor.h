@@ -17,6 +17,7 @@
 #include "worker/collective/communicator.h"
 #include "worker/device/device.h"
 #include "worker/runtime/operations.h"
+#include "worker/runtime/overlap.h"
 #include "worker/runtime/pace.h"
 
 namespace tp::worker {
@@ -58,7 +59,8 @@ struct StepContext {
   Pace& pace;
   bool paged = false;  // a decode step: attention uses `sequences` and the caches
   absl::Span<const SequenceSpan> sequences;
-  bool graphs = false;  // the step may be recorded and run again as a graph of the device
+  CollectiveStream* collectives = nullptr;  // where collectives may run beside the rest; nullptr: nowhere
+  bool graphs = false;                      // the step may be recorded and run again as a graph of the device
 };
 
 struct StepOutcome {
@@ -106,7 +108,10 @@ class ProgramExecutor {
                   absl::Span<const PagedCache> caches)
       : program_(std::move(program)), coordinate_(std::move(coordinate)), caches_(caches) {}
   absl::Status Run(const StepContext& context, const BoundProgram& bound, size_t index) const;
-  absl::StatusOr<int64_t> Redistribute(const StepContext& context, const BoundProgram& bound, size_t index) const;
+  absl::StatusOr<int64_t> Redistribute(const StepContext& context, const BoundProgram& bound, size_t index,
+                                       Stream& stream) const;
+  // What an instruction reads and writes in the arena.
+  MemoryUse UseOf(const StepContext& context, const BoundProgram& bound, size_t index) const;
   void ZeroOutputs(const StepContext& context, const BoundProgram& bound, size_t index) const;
 
   const std::shared_ptr<const ForwardProgram> program_;

@@ -9,7 +9,8 @@ namespace tp::worker {
 namespace {
 
 StepContext StepContextOf(const WorkContext& context) {
-  return {context.device, context.stream, context.communicator, context.arena, context.pace, false, {}};
+  return {context.device,     context.stream, context.communicator, context.arena, context.pace, false, {},
+          context.collectives};
 }
 
 // Of what the ranks are about to run.
@@ -160,7 +161,7 @@ WorkOutcome ExecuteRun(const WorkContext& shared, LoadedModel* model, const Run&
   Arena own;  // of a program that came with the run: its memory is not kept
   const WorkContext context{
       shared.device, shared.stream, shared.communicator, run.program == nullptr ? shared.arena : own,
-      shared.pace,   shared.epoch,  shared.order};
+      shared.pace,   shared.epoch,  shared.order,        shared.collectives};
   const int64_t wire_before = context.communicator.wire().bytes_received;
   CommandHeaders headers(context, FingerprintOfRun(model, run), &outcome);
   absl::Status local = refused;

@@ -75,6 +75,7 @@ class WorkerRuntime::Impl {
   const std::unique_ptr<WeightFiles> files_;
   const ModelRoot root_;
   const std::unique_ptr<Stream> stream_;
+  const std::unique_ptr<CollectiveStream> collectives_;  // nullptr where streams are inline
   TensorMemory memory_;
   TensorTable tensors_;
 

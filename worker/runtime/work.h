@@ -24,8 +24,9 @@ struct WorkContext {
   Arena& arena;
   Pace& pace;
   uint64_t epoch = 0;
-  uint64_t order = 0;   // of the command; equal on all ranks
-  bool graphs = false;  // decode steps may be run as recorded graphs
+  uint64_t order = 0;                       // of the command; equal on all ranks
+  CollectiveStream* collectives = nullptr;  // where collectives may run beside the rest
+  bool graphs = false;                      // decode steps may be run as recorded graphs
 };
 
 struct WorkOutcome {

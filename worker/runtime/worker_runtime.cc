@@ -32,6 +32,7 @@ WorkerRuntime::Impl::Impl(std::unique_ptr<Device> device, std::unique_ptr<Collec
       files_(CreateRootedWeightFiles(options_.model_root)),
       root_(options_.model_root),
       stream_(device_->CreateStream()),
+      collectives_(CollectiveStream::Create(*device_)),
       memory_(*device_) {
   stages_ = std::make_unique<Stages>(
       StagesOptions{*device_, *stream_, *backend_, options_.files == nullptr ? *files_ : *options_.files, root_,

@@ -103,6 +103,7 @@ class Driver {
     }
     return last = std::move(actions);
   }
+  std::string collectives = "gloo";  // of the workers that join
   std::vector<Action> Join(const std::string& id, int64_t memory_limit = 0) {
     WorkerDescription worker;
     worker.id = id;
@@ -110,6 +111,7 @@ class Driver {
     worker.version = "1";
     worker.host = "h";
     worker.memory_limit_bytes = memory_limit;
+    worker.collectives = collectives;
     commands[id].clear();
     history[id].clear();
     return Do(WorkerJoined{worker});

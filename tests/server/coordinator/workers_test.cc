@@ -31,6 +31,37 @@ TEST(CoreWorkersTest, OtherVersionIsRefused) {
   EXPECT_THAT(d.core.workers(), IsEmpty());
 }
 
+TEST(CoreWorkersTest, AnotherVersionOfTheSameCollectivesIsRefused) {
+  Driver d;
+  d.collectives = "nccl 2.28.9, cuda 13.0";
+  d.Join("a");
+  d.collectives = "nccl 2.27.3, cuda 13.0";
+  auto refused = d.Of<RefuseJoin>(d.Join("b"));
+  ASSERT_THAT(refused, SizeIs(1));
+  EXPECT_EQ(refused[0].status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(std::string(refused[0].status.message()),
+            "worker 'b' has nccl 2.27.3, cuda 13.0, worker 'a' nccl 2.28.9, cuda 13.0: versions must be equal");
+  d.collectives = "gloo";
+  EXPECT_THAT(d.Of<SendWelcome>(d.Join("c")), SizeIs(1));  // another kind
+  d.Lose("a");
+  d.collectives = "nccl 2.27.3, cuda 13.0";
+  EXPECT_THAT(d.Of<SendWelcome>(d.Join("b")), SizeIs(1));
+}
+
+TEST(CoreWorkersTest, AMeshIsOfOneKindOfWorker) {
+  Driver d;
+  d.collectives = "nccl 2.28.9, cuda 13.0";
+  d.Join("a");
+  d.Join("b");
+  d.collectives = "gloo";
+  d.Join("c");
+  d.Do(d.Request(1, "m", 3));
+  const absl::Status refused = ReplyTo<SubmitReply>(d, 1).status;
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::HasSubstr("needs 3 workers, 3 are healthy, at most 2 of one kind (nccl 2.28.9, cuda 13.0)"));
+}
+
 TEST(CoreWorkersTest, SilentWorkerIsFencedAfterTheLeaseAndReplacedWhenItComesBack) {
   Driver d;
   d.Join("a");

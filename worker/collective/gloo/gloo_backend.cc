@@ -258,6 +258,7 @@ class GlooBackend : public CollectiveBackend {
  public:
   explicit GlooBackend(tcp::attr attributes) : attributes_(std::move(attributes)) {}
 
+  std::string Describe() const override { return "gloo"; }
   absl::StatusOr<std::unique_ptr<Connector>> Listen(int rank, int size) override {
     if (rank < 0 || rank >= size) return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of ", size));
     auto connector = std::make_unique<GlooConnector>(rank, size);

@@ -258,6 +258,7 @@ class InProcessBackend : public CollectiveBackend {
  public:
   InProcessBackend(std::shared_ptr<InProcessHub> hub, const CollectiveMemory& memory)
       : hub_(std::move(hub)), memory_(memory) {}
+  std::string Describe() const override { return "in_process"; }
   absl::StatusOr<std::unique_ptr<Connector>> Listen(int rank, int size) override {
     if (rank < 0 || rank >= size) return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of ", size));
     return std::make_unique<InProcessConnector>(hub_, rank, size, memory_);

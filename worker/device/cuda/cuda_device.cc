@@ -39,6 +39,18 @@ class Graph : public DeviceGraph {
   const CudaStream::Recording recording_;
 };
 
+class Event : public DeviceEvent {
+ public:
+  explicit Event(cudaEvent_t event) : event_(event) {}
+  ~Event() override { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  cudaEvent_t handle() const { return event_; }
+
+ private:
+  const cudaEvent_t event_;
+};
+
 // Owned by one thread, but for Allocate and copies on other streams.
 class Impl : public CudaDevice {
  public:
@@ -225,6 +237,21 @@ class Impl : public CudaDevice {
                           const TensorView& output) override {
     TP_RETURN_IF_ERROR(Ready(stream));
     return cuda::SelectRows(Of(stream).handle(), Of(stream).fault(), input, rows, output);
+  }
+
+  std::unique_ptr<DeviceEvent> CreateEvent() override {
+    cudaEvent_t event = nullptr;
+    const bool made = cuda::UseDevice(options_.ordinal).ok() &&
+                      cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess;
+    return made ? std::make_unique<Event>(event) : nullptr;
+  }
+  absl::Status RecordEvent(Stream& stream, DeviceEvent& event) override {
+    TP_RETURN_IF_ERROR(Ready(stream));
+    return CudaStatus(cudaEventRecord(static_cast<Event&>(event).handle(), Of(stream).handle()), "event");
+  }
+  absl::Status WaitEvent(Stream& stream, DeviceEvent& event) override {
+    TP_RETURN_IF_ERROR(Ready(stream));
+    return CudaStatus(cudaStreamWaitEvent(Of(stream).handle(), static_cast<Event&>(event).handle(), 0), "event");
   }
 
   bool HasGraphs() const override { return true; }
