@@ -40,6 +40,7 @@ inline uint16_t ToHalf(float value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   if (std::isnan(value)) return 0x7e00;
   const float magnitude = std::fabs(value);
+  if (magnitude == 0) return sign;
   if (magnitude >= 65520.f) return sign | 0x7c00;
   int exponent = 0;
   std::frexp(magnitude, &exponent);                       // magnitude = f * 2^exponent, f in [0.5, 1)
