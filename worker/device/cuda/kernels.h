@@ -17,7 +17,7 @@ namespace tp::worker::cuda {
 // In pinned host memory that the device sees; the first fault since it was cleared stays. Sequences of kernels on one
 // stream write it one after the other.
 struct KernelFault {
-  enum Kind : int32_t { kNone = 0, kIdOutside, kIndexOutside, kDivisionByZero, kEmptyExtreme };
+  enum Kind : int32_t { kNone = 0, kIdOutside, kIndexOutside, kRowOutside, kDivisionByZero };
   int32_t kind = kNone;
   int32_t reserved = 0;
   int64_t value = 0, position = 0, limit = 0;
@@ -87,5 +87,19 @@ absl::Status Convolution(cudaStream_t stream, const ConvolutionArguments& argume
 enum class TermReduction { kSum, kProduct, kMax, kMin };
 absl::Status ReduceTerms(cudaStream_t stream, TermReduction op, bool divide, DType dtype, const void* terms, int64_t n,
                          int64_t count, void* output);
+// kernels_sample.cc: tokens [rows] I64 from logits [rows, vocabulary] F32, chosen as SampleToken (worker/runtime) does:
+// greedy choices are equal, others too but where the exponential of a library differs in its last bit. `parameters`
+// [rows] and `scratch` (SampleScratchBytes) in device memory. `most_kept`: the largest top_k of the rows; 0 where one
+// keeps all. A row may not keep more.
+struct SampleParameters {
+  double temperature = 0;  // 0 = greedy
+  double top_p = 0;        // 0 = all
+  uint64_t seed = 0;
+  int64_t position = 0;
+  int64_t top_k = 0;  // 0 = all
+};
+int64_t SampleScratchBytes(int64_t rows, int64_t vocabulary, int64_t most_kept);
+absl::Status SampleTokens(cudaStream_t stream, const ConstTensorView& logits, const SampleParameters* parameters,
+                          int64_t most_kept, const TensorView& output, void* scratch);
 
 }  // namespace tp::worker::cuda

@@ -6,6 +6,7 @@ set(TP_CUDA_KERNEL_SOURCES
   worker/device/cuda/kernels_convolution.cc
   worker/device/cuda/kernels_norm.cc
   worker/device/cuda/kernels_rotary.cc
+  worker/device/cuda/kernels_sample.cc
   worker/device/cuda/product.cc
 )
 set(TP_CUDA_SOURCES
