@@ -3,10 +3,17 @@
 set(TP_CUDA_KERNEL_SOURCES
   worker/collective/nccl/divide.cc
   worker/device/cuda/kernels_attention.cc
+  worker/device/cuda/kernels_binary.cc
   worker/device/cuda/kernels_convolution.cc
+  worker/device/cuda/kernels_copy.cc
+  worker/device/cuda/kernels_elementwise.cc
   worker/device/cuda/kernels_norm.cc
+  worker/device/cuda/kernels_order.cc
+  worker/device/cuda/kernels_reduce.cc
   worker/device/cuda/kernels_rotary.cc
   worker/device/cuda/kernels_sample.cc
+  worker/device/cuda/kernels_select.cc
+  worker/device/cuda/kernels_sum.cc
   worker/device/cuda/product.cc
 )
 set(TP_CUDA_SOURCES
