@@ -217,6 +217,9 @@ absl::Status CudaStream::FaultStatus() {
     case KernelFault::kIndexOutside:
       return absl::InvalidArgumentError(
           absl::StrCat("index ", fault.value, " at position ", fault.position, " outside [0, ", fault.limit, ")"));
+    case KernelFault::kRowOutside:
+      return absl::InvalidArgumentError(
+          absl::StrCat("row ", fault.value, " at position ", fault.position, " outside [0, ", fault.limit, ")"));
     case KernelFault::kDivisionByZero:
       return absl::InvalidArgumentError(absl::StrCat("division by 0 at position ", fault.position));
     default:
