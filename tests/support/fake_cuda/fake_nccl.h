@@ -1,6 +1,6 @@
-// What tests set of the fake NCCL (libtp_fake_nccl.so), over what fake_runtime.h has. It enforces NCCL's rules: where the
-// real one would hang or corrupt memory it says ncclInvalidUsage, and ncclGetLastError what was wrong. Ranks are threads
-// or processes; they meet at abstract unix sockets named by the unique id. Example:
+// What tests set of the fake NCCL (libtp_fake_nccl.so), over what fake_runtime.h has. It enforces NCCL's rules: where
+// the real one would hang or corrupt memory it says ncclInvalidUsage, and ncclGetLastError what was wrong. Ranks are
+// threads or processes; they meet at abstract unix sockets named by the unique id. Example:
 //   tp_fake::SetNcclPolls(3);                                  // every call is ncclInProgress three times
 //   tp_fake::FailNext("ncclAsync", ncclSystemError, 0);        // the next work of any communicator fails on its stream
 //   tp_fake::FailNext("ncclAbortHang", 1, 0);                  // the next ncclCommAbort never returns

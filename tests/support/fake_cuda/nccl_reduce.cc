@@ -12,8 +12,8 @@ namespace {
 using tp::worker::cuda::BF16;
 using tp::worker::cuda::F16;
 using tp::worker::cuda::Narrow;
-using tp::worker::cuda::WideType;
 using tp::worker::cuda::Widen;
+using tp::worker::cuda::WideType;
 
 template <class W>
 W Combine(ncclRedOp_t op, W a, W b) {

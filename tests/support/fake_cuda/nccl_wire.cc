@@ -26,7 +26,9 @@ socklen_t NameOf(const std::string& name, sockaddr_un* address) {
   std::memcpy(address->sun_path + 1, name.data(), name.size());  // abstract: no file
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
-std::string NameOfRank(const std::string& name, int rank) { return "tp-fake-nccl-" + name + "-" + std::to_string(rank); }
+std::string NameOfRank(const std::string& name, int rank) {
+  return "tp-fake-nccl-" + name + "-" + std::to_string(rank);
+}
 
 Fault SystemFault(const char* what) { return {ncclSystemError, std::string(what) + ": " + std::strerror(errno)}; }
 
@@ -49,10 +51,11 @@ bool ReadAll(int fd, void* data, size_t bytes, const std::atomic<bool>& stop) {
 
 void MakeNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-const char* const kTypes[] = {"int8",    "uint8",   "int32",   "uint32",   "int64",     "uint64",
+const char* const kTypes[] = {"int8",    "uint8",   "int32",   "uint32",   "int64",      "uint64",
                               "float16", "float32", "float64", "bfloat16", "float8e4m3", "float8e5m2"};
 const char* const kReductions[] = {"sum", "prod", "max", "min", "avg"};
-const char* const kOperations[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "send", "split"};
+const char* const kOperations[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                   "reduce",     "send",           "split"};
 
 }  // namespace
 

@@ -2,7 +2,8 @@
 // move at once. Example:
 //   Mesh mesh;
 //   Fault fault = mesh.Connect("a3f9", rank, size, stop);
-//   Batch batch(mesh, stop);  batch.Send(1, header, data, n);  batch.Receive(1, header, into, n);  fault = batch.Finish();
+//   Batch batch(mesh, stop);  batch.Send(1, header, data, n);  batch.Receive(1, header, into, n);  fault =
+//   batch.Finish();
 #pragma once
 
 #include <nccl.h>

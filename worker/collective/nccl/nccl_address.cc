@@ -20,6 +20,10 @@ std::string CudaVersion(int code) { return absl::StrCat(code / 1000, ".", code /
 
 }  // namespace
 
+std::string NcclVersionsText(const NcclAddress& address) {
+  return absl::StrCat("nccl ", NcclVersion(address.nccl), ", cuda ", CudaVersion(address.cuda));
+}
+
 std::string FormatNcclAddress(const NcclAddress& address) {
   return absl::StrCat(address.host, " gpu=", address.gpu, " nccl=", address.nccl, " cuda=", address.cuda,
                       address.id.empty() ? "" : " id=", absl::BytesToHexString(address.id));
@@ -58,9 +62,9 @@ absl::Status CheckNcclAddresses(const std::vector<NcclAddress>& addresses) {
   for (size_t r = 0; r < addresses.size(); ++r) {
     const NcclAddress &first = addresses[0], &mine = addresses[r];
     if (mine.nccl != first.nccl || mine.cuda != first.cuda) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("rank 0 has NCCL ", NcclVersion(first.nccl), " and CUDA ", CudaVersion(first.cuda), ", rank ", r,
-                       " (", mine.host, ") has NCCL ", NcclVersion(mine.nccl), " and CUDA ", CudaVersion(mine.cuda)));
+      return absl::FailedPreconditionError(absl::StrCat("rank 0 (", first.host, ") has ", NcclVersionsText(first),
+                                                        ", rank ", r, " (", mine.host, ") has ",
+                                                        NcclVersionsText(mine)));
     }
     const auto [it, added] = rank_of_gpu.emplace(mine.gpu, r);
     if (!added) {

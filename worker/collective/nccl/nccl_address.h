@@ -17,6 +17,8 @@ struct NcclAddress {
   std::string id;  // of rank 0: the bytes of the ncclUniqueId
 };
 
+// "nccl 2.28.9, cuda 13.0"
+std::string NcclVersionsText(const NcclAddress& address);
 std::string FormatNcclAddress(const NcclAddress& address);
 // INVALID_ARGUMENT with the text.
 absl::StatusOr<NcclAddress> ParseNcclAddress(const std::string& text);

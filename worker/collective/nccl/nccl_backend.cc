@@ -93,10 +93,7 @@ class NcclBackend : public CollectiveBackend {
   NcclBackend(NcclOptions options, std::unique_ptr<CollectiveBackend> host, NcclAddress address)
       : options_(std::move(options)), host_(std::move(host)), address_(std::move(address)) {}
 
-  std::string Describe() const override {
-    return absl::StrCat("nccl ", address_.nccl / 10000, ".", address_.nccl / 100 % 100, ".", address_.nccl % 100,
-                        ", cuda ", address_.cuda / 1000, ".", address_.cuda % 1000 / 10);
-  }
+  std::string Describe() const override { return NcclVersionsText(address_); }
   absl::StatusOr<std::unique_ptr<Connector>> Listen(int rank, int size) override {
     TP_ASSIGN_OR_RETURN(std::unique_ptr<Connector> host, host_->Listen(rank, size));
     NcclAddress address = address_;

@@ -284,6 +284,8 @@ class NcclCommunicator : public Communicator, public cuda::StreamWatch {
     return OfHost(handles_->host().CheckPeers(group));
   }
 
+  bool Records() const override { return true; }
+
   void Abort(absl::string_view reason) override {
     abort_->Set(reason);
     handles_->host().Abort(reason);
