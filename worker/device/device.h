@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/tensor/dtype.h"
 #include "common/tensor/shape.h"
@@ -186,7 +187,7 @@ class Device {
   // output[i] = start + step * i in row-major order: F32 and BF16 (rounded once), I64, I32.
   virtual absl::Status Arange(Stream& stream, int64_t start, int64_t step, const TensorView& output) = 0;
 
-  // weight [out, in] of F32 or BF16 -> packed once. UNIMPLEMENTED for other types.
+  // weight [out, in] of F32, BF16 or another type that HasProduct -> packed once. UNIMPLEMENTED for other types.
   virtual absl::StatusOr<std::unique_ptr<PackedWeight>> PackWeight(Stream& stream, const ConstTensorView& weight) = 0;
   // Back to plain [out, in] in the given dtype, bit for bit.
   virtual absl::Status UnpackWeight(Stream& stream, const PackedWeight& weight, const TensorView& plain) = 0;
@@ -297,8 +298,9 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> EndGraph(Stream&) {
     return absl::UnimplementedError("graphs on this device");
   }
-  // Runs the calls again, with other sequences: as many, of the same counts.
-  virtual absl::Status RunGraph(Stream&, DeviceGraph&, absl::Span<const SequenceSpan> /*sequences*/) {
+  // Runs the calls again, with other sequences: as many, of the same counts. Collectives in it end by the deadline.
+  virtual absl::Status RunGraph(Stream&, DeviceGraph&, absl::Span<const SequenceSpan> /*sequences*/,
+                                absl::Time /*deadline*/) {
     return absl::UnimplementedError("graphs on this device");
   }
 };

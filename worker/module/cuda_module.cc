@@ -18,7 +18,9 @@ absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const ModuleDeviceOptions& 
 
 absl::StatusOr<std::unique_ptr<CollectiveBackend>> CreateBackend(Device& device,
                                                                  std::unique_ptr<CollectiveBackend> host) {
-  return CreateNcclBackend(static_cast<CudaDevice&>(device), std::move(host));
+  auto& gpu = static_cast<CudaDevice&>(device);
+  return CreateNcclBackend({.device = gpu.ordinal(), .stream_of = StreamHandle, .watches = &gpu.watches()},
+                           std::move(host));
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ class Decoding {
     TP_RETURN_IF_ERROR(outcome.transport);
     TP_RETURN_IF_ERROR(operands);
     TP_RETURN_IF_ERROR(outcome.local);
-    TP_RETURN_IF_ERROR(CopyLogits(step));
+    TP_RETURN_IF_ERROR(Choose(step));
     Take();
     return absl::OkStatus();
   }
@@ -152,25 +152,44 @@ class Decoding {
     return set(rows_value_, tokens_.rows);
   }
 
-  absl::Status CopyLogits(const StepContext& step) {
-    if (tokens_.rows.empty()) return absl::OkStatus();
+  // The next token of each row, chosen on the device where it can, else here from the copied logits.
+  absl::Status Choose(const StepContext& step) {
+    chosen_.resize(tokens_.rows.size());
+    if (chosen_.empty()) return absl::OkStatus();
     const ValueView view = model_.step->View(step, *tokens_.bound, model_.step->program().outputs[0].value);
     if (view.view.dtype != DType::kF32 || view.view.shape.empty() || view.view.shape.back() < 1) {
       return absl::InternalError(absl::StrCat("logits of ", std::string(DTypeName(view.view.dtype)),
                                               ShapeText(view.view.shape), ", expected F32[1, rows, vocabulary]"));
     }
-    vocabulary_ = static_cast<size_t>(view.view.shape.back());
-    logits_.resize(tokens_.rows.size() * vocabulary_);
-    if (ElementCount(view.view.shape) != static_cast<int64_t>(logits_.size())) {
-      return absl::InternalError(
-          absl::StrCat("logits of shape ", ShapeText(view.view.shape), " for ", tokens_.rows.size(), " rows"));
+    const int64_t vocabulary = view.view.shape.back(), rows = static_cast<int64_t>(chosen_.size());
+    if (ElementCount(view.view.shape) != rows * vocabulary) {
+      return absl::InternalError(absl::StrCat("logits of shape ", ShapeText(view.view.shape), " for ", rows, " rows"));
     }
+    std::vector<SamplingRow> sampling;
+    for (size_t i = 0; i < tokens_.parts.size(); ++i) {
+      if (!tokens_.parts[i].samples) continue;
+      const Sequence& sequence = *table_.Find(tokens_.parts[i].id);
+      const Sampling& how = sequence.sampling;
+      sampling.push_back({how.temperature, how.top_k, how.top_p, how.seed, sequence.past + tokens_.spans[i].count});
+    }
+    if (context_.device.HasSampling()) {
+      TP_RETURN_IF_ERROR(context_.device.SampleTokens(
+          context_.stream, {DType::kF32, view.view.data, {rows, vocabulary}}, sampling, chosen_.data()));
+      return context_.device.Synchronize(context_.stream);
+    }
+    logits_.resize(static_cast<size_t>(rows * vocabulary));
     TP_RETURN_IF_ERROR(context_.device.CopyToHost(context_.stream, view.view.data, logits_.data(),
                                                   static_cast<int64_t>(logits_.size() * sizeof(float))));
-    return context_.device.Synchronize(context_.stream);
+    TP_RETURN_IF_ERROR(context_.device.Synchronize(context_.stream));
+    for (size_t row = 0; row < chosen_.size(); ++row) {
+      chosen_[row] = SampleToken(
+          absl::MakeConstSpan(logits_).subspan(row * static_cast<size_t>(vocabulary), static_cast<size_t>(vocabulary)),
+          sampling[row]);
+    }
+    return absl::OkStatus();
   }
 
-  // Advances the sequences and chooses their next tokens.
+  // Advances the sequences by what was chosen.
   void Take() {
     size_t row = 0;
     for (size_t i = 0; i < tokens_.parts.size(); ++i) {
@@ -178,12 +197,12 @@ class Decoding {
       Sequence& sequence = *table_.Find(part.id);
       sequence.past += tokens_.spans[i].count;
       if (!part.samples) continue;
-      const absl::Span<const float> logits(logits_.data() + row++ * vocabulary_, vocabulary_);
+      const int64_t token = chosen_[row++];
       sequence.prefilled = true;
       SequenceTokens& result = results_[part.id];
       result.sequence_id = part.id;
       if (sequence.generated < sequence.max_new_tokens) {
-        sequence.next_token = SampleToken(logits, sequence.sampling, sequence.past);
+        sequence.next_token = token;
         ++sequence.generated;
         result.token_ids.push_back(sequence.next_token);
         if (std::count(sequence.stop_ids.begin(), sequence.stop_ids.end(), sequence.next_token) > 0) {
@@ -204,8 +223,8 @@ class Decoding {
   int ids_value_ = -1, positions_value_ = -1, rows_value_ = -1;
   StepTokens tokens_;
   std::vector<uint64_t> started_;  // sequences of the last step that was begun
-  std::vector<float> logits_;      // [rows, vocabulary]
-  size_t vocabulary_ = 0;
+  std::vector<float> logits_;      // [rows, vocabulary], where the host samples
+  std::vector<int64_t> chosen_;    // of each row
   std::map<uint64_t, SequenceTokens> results_;
 };
 

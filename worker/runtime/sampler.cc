@@ -19,7 +19,7 @@ int64_t GreedyToken(absl::Span<const float> logits) {
   return static_cast<int64_t>(best);
 }
 
-int64_t SampleToken(absl::Span<const float> logits, const Sampling& sampling, int64_t position) {
+int64_t SampleToken(absl::Span<const float> logits, const SamplingRow& sampling) {
   const bool finite =
       std::all_of(logits.begin(), logits.end(), [](float x) { return !std::isnan(x) && x != INFINITY; });
   if (!(sampling.temperature > 0) || !finite) return GreedyToken(logits);
@@ -50,7 +50,7 @@ int64_t SampleToken(absl::Span<const float> logits, const Sampling& sampling, in
       break;
     }
   }
-  const auto where = static_cast<uint64_t>(position);
+  const auto where = static_cast<uint64_t>(sampling.position);
   const std::array<uint32_t, 4> random =
       Philox4x32({static_cast<uint32_t>(where), static_cast<uint32_t>(where >> 32), 0, 0},
                  {static_cast<uint32_t>(sampling.seed), static_cast<uint32_t>(sampling.seed >> 32)});

@@ -239,6 +239,41 @@ class Impl : public CudaDevice {
     return cuda::SelectRows(Of(stream).handle(), Of(stream).fault(), input, rows, output);
   }
 
+  bool HasSampling() const override { return true; }
+  absl::Status SampleTokens(Stream& stream, const ConstTensorView& logits, absl::Span<const SamplingRow> rows,
+                            int64_t* tokens) override {
+    TP_RETURN_IF_ERROR(Ready(stream));
+    if (logits.shape.size() != 2 || logits.shape[0] != static_cast<int64_t>(rows.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("logits ", ShapeText(logits.shape), " for ", rows.size(), " rows"));
+    }
+    if (rows.empty()) return absl::OkStatus();
+    std::vector<cuda::SampleParameters> parameters;
+    int64_t most_kept = 1;
+    bool all = false;
+    for (const SamplingRow& row : rows) {
+      const bool greedy = !(row.temperature > 0);
+      parameters.push_back({row.temperature, row.top_p, row.seed, row.position, greedy ? 1 : row.top_k});
+      all |= parameters.back().top_k <= 0;
+      most_kept = std::max(most_kept, parameters.back().top_k);
+    }
+    if (all) most_kept = 0;
+    // One piece of scratch: parameters, tokens, the kernel's.
+    const auto count = static_cast<int64_t>(rows.size());
+    const int64_t parameter_bytes = (count * static_cast<int64_t>(sizeof(cuda::SampleParameters)) + 63) / 64 * 64;
+    const int64_t token_bytes = (count * 8 + 63) / 64 * 64;
+    TP_ASSIGN_OR_RETURN(void* scratch,
+                        Of(stream).ScratchOf(parameter_bytes + token_bytes +
+                                             cuda::SampleScratchBytes(count, logits.shape[1], most_kept)));
+    char* base = static_cast<char*>(scratch);
+    TP_RETURN_IF_ERROR(
+        Of(stream).CopyIn(parameters.data(), base, count * static_cast<int64_t>(sizeof(cuda::SampleParameters))));
+    TP_RETURN_IF_ERROR(cuda::SampleTokens(
+        Of(stream).handle(), logits, reinterpret_cast<const cuda::SampleParameters*>(base), most_kept,
+        {DType::kI64, base + parameter_bytes, {count}}, base + parameter_bytes + token_bytes));
+    return Of(stream).CopyOut(base + parameter_bytes, tokens, count * 8);
+  }
+
   std::unique_ptr<DeviceEvent> CreateEvent() override {
     cudaEvent_t event = nullptr;
     const bool made = cuda::UseDevice(options_.ordinal).ok() &&
@@ -264,7 +299,8 @@ class Impl : public CudaDevice {
     TP_ASSIGN_OR_RETURN(auto recorded, Of(stream).EndRecording());
     return std::make_unique<Graph>(options_.ordinal, recorded.first, std::move(recorded.second));
   }
-  absl::Status RunGraph(Stream& stream, DeviceGraph& graph, absl::Span<const SequenceSpan> sequences) override {
+  absl::Status RunGraph(Stream& stream, DeviceGraph& graph, absl::Span<const SequenceSpan> sequences,
+                        absl::Time deadline) override {
     TP_RETURN_IF_ERROR(Ready(stream));
     const auto& recorded = static_cast<const Graph&>(graph);
     const CudaStream::Recording& recording = recorded.recording();
@@ -276,7 +312,8 @@ class Impl : public CudaDevice {
     }
     if (!same) return absl::InternalError("a recorded step with sequences that it was not recorded for");
     TP_RETURN_IF_ERROR(Of(stream).SendSequences(*recording.table, sequences));
-    return CudaStatus(cudaGraphLaunch(recorded.exec(), Of(stream).handle()), "recorded step");
+    TP_RETURN_IF_ERROR(CudaStatus(cudaGraphLaunch(recorded.exec(), Of(stream).handle()), "recorded step"));
+    return watches_.Launched(Of(stream).handle(), deadline);
   }
 
  private:

@@ -22,7 +22,10 @@ set(TP_CUDA_SOURCES
   worker/collective/nccl/nccl_backend.cc
   worker/collective/nccl/nccl_communicator.cc
   worker/collective/nccl/nccl_handles.cc
+  worker/device/cuda/cuda_device.cc
   worker/device/cuda/cuda_status.cc
+  worker/device/cuda/cuda_stream.cc
   worker/device/cuda/lt_plans.cc
+  worker/device/cuda/memory.cc
   ${TP_CUDA_KERNEL_SOURCES}
 )
