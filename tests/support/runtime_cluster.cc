@@ -102,15 +102,18 @@ std::vector<uint64_t> RecordingSink::wanted() const {
   return wanted_;
 }
 
-RuntimeCluster::RuntimeCluster(int ranks, WrapDevice wrap, worker::WorkerRuntimeOptions options) {
+RuntimeCluster::RuntimeCluster(int ranks, WrapDevice wrap, worker::WorkerRuntimeOptions options,
+                               WrapBackend wrap_backend) {
   sequences_.resize(static_cast<size_t>(ranks), 0);
   for (int rank = 0; rank < ranks; ++rank) {
     absl::StatusOr<std::unique_ptr<worker::Device>> device = worker::CreateCpuDevice({.threads = 1});
     TP_CHECK(device.ok());
     if (wrap) *device = wrap(rank, *std::move(device));
+    std::unique_ptr<worker::CollectiveBackend> backend = worker::CreateInProcessBackend(hub_);
+    if (wrap_backend) backend = wrap_backend(rank, **device, std::move(backend));
     sinks_.push_back(std::make_unique<RecordingSink>());
-    runtimes_.push_back(std::make_unique<worker::WorkerRuntime>(
-        *std::move(device), worker::CreateInProcessBackend(hub_), options, &clock_, sinks_.back().get()));
+    runtimes_.push_back(std::make_unique<worker::WorkerRuntime>(*std::move(device), std::move(backend), options,
+                                                                &clock_, sinks_.back().get()));
     runtimes_.back()->Reset(1);
     all_.push_back(rank);
   }

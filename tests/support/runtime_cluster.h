@@ -65,7 +65,11 @@ struct ClusterAnswer {
 class RuntimeCluster {
  public:
   using WrapDevice = std::function<std::unique_ptr<worker::Device>(int rank, std::unique_ptr<worker::Device>)>;
-  explicit RuntimeCluster(int ranks, WrapDevice wrap = nullptr, worker::WorkerRuntimeOptions options = {});
+  // What rank's device exchanges tensors by, made around the in-process backend.
+  using WrapBackend = std::function<std::unique_ptr<worker::CollectiveBackend>(
+      int rank, worker::Device& device, std::unique_ptr<worker::CollectiveBackend>)>;
+  explicit RuntimeCluster(int ranks, WrapDevice wrap = nullptr, worker::WorkerRuntimeOptions options = {},
+                          WrapBackend wrap_backend = nullptr);
 
   int ranks() const { return static_cast<int>(runtimes_.size()); }
   worker::WorkerRuntime& runtime(int rank) { return *runtimes_[rank]; }

@@ -258,8 +258,8 @@ StepOutcome ProgramExecutor::Enqueue(const StepContext& context, const BoundProg
         order = side.status();
         if (side.ok()) stream = *side;
       }
-      absl::StatusOr<int64_t> bytes = order;
-      if (order.ok()) bytes = Redistribute(context, bound, i, *stream);
+      absl::StatusOr<int64_t> bytes =
+          order.ok() ? Redistribute(context, bound, i, *stream) : absl::StatusOr<int64_t>(order);
       if (bytes.ok() && beside) {
         if (absl::Status forked = overlap.Forked(use); !forked.ok()) bytes = std::move(forked);
       }
