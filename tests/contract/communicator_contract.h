@@ -19,25 +19,27 @@
 #include "common/tensor/dtype.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/contract/synced_nccl.h"
 #include "worker/collective/communicator.h"
 #include "worker/collective/gloo/gloo_backend.h"
 #include "worker/collective/in_process/in_process_backend.h"
 
 namespace tp::worker {
 
-enum class Kind { kInProcess, kGloo };
+// kNccl: over fakes of NCCL and CUDA, with a host group in process.
+enum class Kind { kInProcess, kGloo, kNccl };
 
 // Gloo is not built for thread sanitizer.
 inline std::vector<Kind> Kinds() {
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-  return {Kind::kInProcess};
+  return {Kind::kInProcess, Kind::kNccl};
 #endif
 #endif
-  return {Kind::kInProcess, Kind::kGloo};
+  return {Kind::kInProcess, Kind::kGloo, Kind::kNccl};
 }
 inline std::string KindName(const ::testing::TestParamInfo<Kind>& info) {
-  return info.param == Kind::kGloo ? "Gloo" : "InProcess";
+  return info.param == Kind::kGloo ? "Gloo" : info.param == Kind::kNccl ? "Nccl" : "InProcess";
 }
 
 // Far enough not to be met in a test that passes.
@@ -51,12 +53,13 @@ inline std::vector<int> Upto(int n) {
 
 class NoStream : public Stream {};
 
-// Makes the backends of one test; all of one kind meet each other.
+// Makes the backends of one test; all of one kind meet each other. Those of kNccl have a GPU each.
 class Backends {
  public:
   explicit Backends(Kind kind) : kind_(kind), hub_(CreateInProcessHub()) {}
   std::unique_ptr<CollectiveBackend> Create() {
     if (kind_ == Kind::kInProcess) return CreateInProcessBackend(hub_);
+    if (kind_ == Kind::kNccl) return CreateSyncedNcclBackend(gpus_++ % kFakeGpus, CreateInProcessBackend(hub_));
     absl::StatusOr<std::unique_ptr<CollectiveBackend>> backend = CreateGlooBackend("127.0.0.1");
     TP_CHECK(backend.ok());
     return *std::move(backend);
@@ -65,6 +68,7 @@ class Backends {
  private:
   const Kind kind_;
   const std::shared_ptr<InProcessHub> hub_;
+  int gpus_ = 0;
 };
 
 struct Outcome {

@@ -343,8 +343,7 @@ class NcclCommunicator : public Communicator, public cuda::StreamWatch {
 
   absl::Status Copy(const Call& call, const void* from, void* to, int64_t bytes) {
     if (bytes == 0 || from == to) return absl::OkStatus();
-    return CudaStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, call.stream),
-                      call.what);
+    return CudaStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, call.stream), call.what);
   }
 
   // All parts at once; the one to itself is a copy.
