@@ -56,7 +56,8 @@ int main(int argc, char** argv) {
   app.add_option("--memory-limit", device.memory_limit_bytes,
                  "Bytes that it may use; 0 = the machine's memory, or the GPU's")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--cuda-module", device.cuda_module, "The CUDA backend; none = libtp_cuda.so beside this program");
+  app.add_option("--cuda-module", device.cuda_module, "The CUDA backend; none = libtp_cuda.so beside this program")
+      ->envname("TP_CUDA_MODULE");
   app.add_flag("--tf32", device.tf32, "F32 products on a GPU's tensor cores, with 10 bits of mantissa");
   app.add_flag("!--no-graphs", options.runtime.graphs, "Run decode steps call by call, not as CUDA graphs");
   app.add_option("--port", port, "Port of health and reflection, on loopback; 0 = any")

@@ -28,6 +28,7 @@ struct LocalOptions {
   int workers = 2;
   int threads = 0;  // 0 = max(1, cores / workers)
   std::string model_root = "/";
+  std::string device = "cpu";  // "cuda": worker i on GPU i
   std::vector<std::string> coordinator_flags, worker_flags;
 };
 absl::Status LocalUp(const GlobalOptions& globals, const LocalOptions& options);

@@ -91,8 +91,9 @@ absl::Status StartCluster(const LocalOptions& options, const std::string& dir, s
   const int threads = options.threads > 0 ? options.threads : std::max(1, cores / options.workers);
   for (int i = 0; i < options.workers; ++i) {
     const std::string id = absl::StrCat("worker-", i);
-    arguments = {"--server",     endpoint,          "--id", id, "--threads", absl::StrCat(threads),
-                 "--model-root", options.model_root};
+    const std::string device = options.device == "cpu" ? "cpu" : absl::StrCat(options.device, ":", i);
+    arguments = {"--server",     endpoint,           "--id",     id,    "--threads", absl::StrCat(threads),
+                 "--model-root", options.model_root, "--device", device};
     arguments.insert(arguments.end(), options.worker_flags.begin(), options.worker_flags.end());
     TP_ASSIGN_OR_RETURN(started, StartDetached(id, worker, arguments, absl::StrCat(dir, "/", id, ".log")));
     processes->push_back(started);

@@ -151,9 +151,36 @@ TEST_F(Plans, AMemoryLimitShardsTheEmbedding) {
     }
     return "absent";
   };
-  const std::string free = Import("free", 4, {"--plan", "auto"});
-  const std::string sharded = Import("sharded", 4, {"--plan", "auto", "--memory-limit", "200000000"});
-  EXPECT_EQ(placement(free), placement(sharded));
+  const auto all_bytes = [&](const std::string& file) {
+    int64_t most = 0;
+    const Json explained = Run({"explain", file, "--output-format", "json"}).json();
+    for (const Json& rank : explained["ranks"]) {
+      int64_t all = 0;
+      for (const char* kind : {"parameter_bytes", "buffer_bytes", "activation_bytes", "cache_bytes"})
+        all += rank[kind].get<int64_t>();
+      most = std::max(most, all);
+    }
+    return most;
+  };
+  const std::string free = Import("free", 8, {"--plan", "auto"});
+  EXPECT_EQ(placement(free), "tp=R");
+  EXPECT_GT(all_bytes(free), 2300000);
+  // 2,247,936 bytes: parameters 1,657,856, activations 65,792, cache 524,288.
+  const std::string sharded = Import("sharded", 8, {"--plan", "auto", "--memory-limit", "2300000"});
+  EXPECT_EQ(placement(sharded), "tp=S(0)");
+  EXPECT_LE(all_bytes(sharded), 2247936);
+  EXPECT_LE(parameter_bytes(sharded), parameter_bytes(free) - (257 - 33) * 256 * 4);
+  // A limit that leaves room changes nothing.
+  EXPECT_EQ(placement(Import("roomy", 8, {"--plan", "auto", "--memory-limit", "200000000"})), "tp=R");
+  // At a degree that there are workers for: 32 KiB less than the plan with the whole embedding needs.
+  const std::string limit = absl::StrCat(all_bytes(Import("free", 2, {"--plan", "auto"})) - 32768);
+  const std::string limited = Import("limited", 2, {"--plan", "auto", "--memory-limit", limit});
+  EXPECT_EQ(placement(limited), "tp=S(0)");
+  Submit(Import("one", 1, {}), "one");
+  Submit(limited, "limited");
+  const auto [logits, counted] = Logits("limited", 17);
+  EXPECT_LE(LargestDifference(logits, Logits("one", 17).first), 1e-4);
+  ExpectEqualCollectives(Predicted(limited, 17), counted);
   const CommandResult impossible = Run({"import", Source("deploy/demo/kjv"), "--tp", "4", "--plan", "auto",
                                         "--memory-limit", "1000", "--out", folder_.path() + "/none.pb"});
   EXPECT_EQ(impossible.code, 1);
@@ -202,6 +229,23 @@ TEST_F(Plans, ASubmitStepByStepInEitherOrder) {
   EXPECT_EQ(state("b"), "READY");
   EXPECT_LE(LargestDifference(values("b"), expected), 1e-6);
   EXPECT_THAT(Run({"model", "init", "b"}).err, HasSubstr("have already been initialised"));
+}
+
+// README's example of a language model written by hand.
+TEST_F(Plans, AHandWrittenLanguageModelGenerates) {
+  std::vector<std::vector<int64_t>> tokens;
+  for (const char* mesh : {"tp=1", "tp=2", "tp=4"}) {
+    const CommandResult submitted = Run({"submit", Source("deploy/demo/tiny_lm.textproto"), "--mesh", mesh});
+    ASSERT_EQ(submitted.code, 0) << submitted.err;
+    const CommandResult made =
+        Run({"generate", "tiny_lm", "--prompt", "abc", "--max-new-tokens", "8", "--output-format", "json"});
+    ASSERT_EQ(made.code, 0) << made.err;
+    tokens.push_back(made.json()["token_ids"].get<std::vector<int64_t>>());
+    EXPECT_FALSE(tokens.back().empty());
+    EXPECT_EQ(tokens.back(), tokens.front()) << mesh;
+    EXPECT_EQ(Run({"verify", "tiny_lm"}).code, 0) << mesh;
+    EXPECT_EQ(Run({"delete", "tiny_lm"}).code, 0);
+  }
 }
 
 // Foundation 12: each coordinate of a batch axis has its own sequences.

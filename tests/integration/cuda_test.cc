@@ -1,0 +1,117 @@
+// The demo model on GPU workers, whose CUDA libraries are fakes over host memory: the programs, the backend's host
+// code, its kernels and NCCL's communicators are those of a GPU. Values are those of the float64 references.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/checkpoint/safetensors.h"
+#include "tests/support/cluster.h"
+
+namespace tp::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+std::vector<std::string> Fakes(int devices) {
+  return {absl::StrCat("TP_CUDA_MODULE=", TP_CUDA_OVER_FAKES), absl::StrCat("TP_FAKE_CUDA_DEVICES=", devices)};
+}
+
+void ExpectReference(const Cluster& cluster, int tp) {
+  const std::string model = cluster.SubmitDemo(tp);
+  const nlohmann::json one = nlohmann::json::parse(std::ifstream(Source("deploy/demo/kjv/reference.json")))["cases"][0];
+  const CommandResult text = cluster.Tpctl({"generate", model, "--prompt", one["prompt"], "--max-new-tokens", "64",
+                                            "--ignore-eos", "--output-format", "json"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.json()["token_ids"], one["greedy"]);
+
+  auto reference = ReadSafetensors(Source("deploy/demo/kjv/reference.safetensors"));
+  ASSERT_TRUE(reference.ok());
+  const HostTensor &ids = reference->at("ids_0"), &want = reference->at("logits_0");
+  const std::vector<int64_t> list(ids.data<int64_t>(), ids.data<int64_t>() + ElementCount(ids.shape));
+  TemporaryFolder folder;
+  const std::string out = folder.path() + "/logits.safetensors";
+  const CommandResult forward =
+      cluster.Tpctl({"forward", model, "--input", absl::StrCat("ids=", absl::StrJoin(list, ",")), "--output", out});
+  ASSERT_EQ(forward.code, 0) << forward.err;
+  auto outputs = ReadSafetensors(out);
+  ASSERT_TRUE(outputs.ok());
+  const HostTensor got = ConvertTo(outputs->at("logits"), DType::kF64), expected = ConvertTo(want, DType::kF64);
+  ASSERT_EQ(ElementCount(got.shape), ElementCount(expected.shape));
+  double largest = 0;
+  for (int64_t i = 0; i < ElementCount(got.shape); ++i) {
+    largest = std::max(largest, std::fabs(got.data<double>()[i] - expected.data<double>()[i]));
+  }
+  EXPECT_LT(largest, 1e-3);
+}
+
+class CudaAtDegree : public ::testing::TestWithParam<std::tuple<int, bool>> {};
+
+TEST_P(CudaAtDegree, TheDemoModelEqualsItsReference) {
+  const auto [degree, graphs] = GetParam();
+  std::vector<std::string> flags{"--device", "cuda"};
+  if (!graphs) flags.push_back("--worker-flag=--no-graphs");
+  Cluster cluster(degree, flags, Fakes(degree));
+  const nlohmann::json workers = cluster.Tpctl({"workers", "--output-format", "json"}).json()["workers"];
+  ASSERT_EQ(workers.size(), static_cast<size_t>(degree));
+  for (const auto& worker : workers) {
+    EXPECT_THAT(worker["device"].get<std::string>(), MatchesRegex("cuda:[0-9] \\(.*\\)"));
+  }
+  ExpectReference(cluster, degree);
+}
+INSTANTIATE_TEST_SUITE_P(Degrees, CudaAtDegree,
+                         ::testing::Combine(::testing::Values(1, 2, 4), ::testing::Values(true, false)),
+                         [](const auto& info) {
+                           return absl::StrCat("Tp", std::get<0>(info.param),
+                                               std::get<1>(info.param) ? "Graphs" : "Calls");
+                         });
+
+TEST(Cuda, AWorkerWithoutItsGpuSaysSo) {
+  const CommandResult none =
+      RunCommand({Program("tp-worker"), "--server", "127.0.0.1:1", "--device", "cuda:0"}, Fakes(0));
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.err,
+              HasSubstr("tp-worker: FAILED_PRECONDITION: --device cuda:0: cuda:0 is not there: this host has 0 GPUs"));
+  const CommandResult module = RunCommand({Program("tp-worker"), "--server", "127.0.0.1:1", "--device", "cuda:0",
+                                           "--cuda-module", "/nowhere/libtp_cuda.so"});
+  EXPECT_EQ(module.code, 1);
+  EXPECT_THAT(module.err, HasSubstr("--device cuda:0: can't be loaded: /nowhere/libtp_cuda.so"));
+  const CommandResult name = RunCommand({Program("tp-worker"), "--server", "127.0.0.1:1", "--device", "cuda"});
+  EXPECT_EQ(name.code, 1);
+  EXPECT_THAT(name.err, HasSubstr("--device cuda: must be cpu or cuda:N"));
+}
+
+TEST(Cuda, TwoWorkersOnOneGpuAreRefusedByName) {
+  Cluster cluster(1, {"--device", "cuda"}, Fakes(1));
+  Process second({Program("tp-worker"), "--server", cluster.server(), "--id", "twin", "--device", "cuda:0"}, Fakes(1));
+  ASSERT_TRUE(Eventually([&] {
+    return cluster.Tpctl({"workers", "--output-format", "json"}).json()["workers"].size() == 2;
+  }));
+  const CommandResult mesh = cluster.Tpctl({"mesh", "create", "pair", "tp=2"});
+  EXPECT_EQ(mesh.code, 1);
+  EXPECT_THAT(mesh.err, HasSubstr("FAILED_PRECONDITION"));
+  EXPECT_THAT(mesh.err, HasSubstr("one GPU"));
+}
+
+// A rank that dies ends the epoch for its peers, which serve again with another one.
+TEST(Cuda, ALostRankIsToldAndTheOthersGoOn) {
+  Cluster cluster(3, {"--device", "cuda"}, Fakes(3));
+  const std::string model = cluster.SubmitDemo(2);
+  const std::vector<std::string> ranks = cluster.WorkersOf(model);
+  Process generation({Program("tpctl"), "--server", cluster.server(), "generate", model, "--prompt", "And God said",
+                      "--max-new-tokens", "480", "--ignore-eos"});
+  kill(cluster.WorkerPid(ranks[1]), SIGKILL);
+  const CommandResult lost = generation.Wait();
+  EXPECT_EQ(lost.code, 1);
+  EXPECT_THAT(lost.err, HasSubstr(ranks[1]));
+  EXPECT_EQ(cluster.Tpctl({"delete", model}).code, 0);
+  ExpectReference(cluster, 2);
+}
+
+}  // namespace
+}  // namespace tp::testing
