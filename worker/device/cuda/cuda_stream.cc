@@ -127,6 +127,7 @@ absl::Status CudaStream::Poll(const Done& done, absl::string_view what) {
   for (;;) {
     const cudaError_t code = done();
     if (code != cudaErrorNotReady) return watched.ok() ? CudaStatus(code, what) : watched;
+    cudaGetLastError();  // not ready is no error to keep
     const auto now = std::chrono::steady_clock::now();
     if (watched.ok()) {
       watched = watches_->Poll();

@@ -157,8 +157,11 @@ absl::Status ForEach(const char* kernel, cudaStream_t stream, int64_t n, const B
   if (n <= 0) return absl::OkStatus();
 #ifdef __CUDACC__
   const int64_t blocks = std::min<int64_t>((n + kBlockThreads - 1) / kBlockThreads, 1 << 16);
-  EachKernel<<<static_cast<unsigned>(blocks), kBlockThreads, 0, stream>>>(n, body);
-  return CudaStatus(cudaGetLastError(), kernel);
+  Body copy = body;
+  void* arguments[] = {&n, &copy};
+  return CudaStatus(cudaLaunchKernel(EachKernel<Body>, dim3(static_cast<unsigned>(blocks)), dim3(kBlockThreads),
+                                     arguments, 0, stream),
+                    kernel);
 #else
   return CudaStatus(tp_fake::Enqueue(stream,
                                      [n, body] {
@@ -180,9 +183,11 @@ absl::Status ForBlocks(const char* kernel, cudaStream_t stream, int64_t blocks, 
                                                        static_cast<int>(shared_bytes)),
                                   kernel));
   }
-  BlockKernel<<<static_cast<unsigned>(std::min<int64_t>(blocks, 1 << 30)), kBlockThreads,
-                static_cast<size_t>(shared_bytes), stream>>>(blocks, body);
-  return CudaStatus(cudaGetLastError(), kernel);
+  Body copy = body;
+  void* arguments[] = {&blocks, &copy};
+  return CudaStatus(cudaLaunchKernel(BlockKernel<Body>, dim3(static_cast<unsigned>(std::min<int64_t>(blocks, 1 << 30))),
+                                     dim3(kBlockThreads), arguments, static_cast<size_t>(shared_bytes), stream),
+                    kernel);
 #else
   return CudaStatus(tp_fake::Enqueue(stream,
                                      [blocks, body, shared_bytes] {
