@@ -10,9 +10,10 @@ constexpr size_t kMostBytes = 900;
 
 }  // namespace
 
-void Problems::Put(Kind kind, const std::string& text, const std::string& place, const std::string& key) {
+void Problems::Put(Kind kind, const std::string& text, const std::string& place, const std::string& key,
+                   const std::string& owner) {
   const auto [found, added] = by_key_.emplace(key, problems_.size());
-  if (added) problems_.push_back({kind, text, {}});
+  if (added) problems_.push_back({kind, owner, text, {}});
   std::vector<std::string>& places = problems_[found->second].places;
   if (!place.empty() && (places.empty() || places.back() != place)) places.push_back(place);
 }
@@ -33,8 +34,8 @@ void Problems::Add(const absl::Status& status, const std::string& where) {
 std::string Problems::TextOf(const Problem& problem) {
   constexpr size_t kMostPlaces = 3;
   const std::vector<std::string>& places = problem.places;
-  if (places.empty()) return problem.text;
-  std::string text = absl::StrCat(places[0], ": ", problem.text);
+  std::string text = problem.owner.empty() ? "" : problem.owner + ": ";
+  absl::StrAppend(&text, places.empty() ? "" : places[0] + ": ", problem.text);
   for (size_t i = 1; i < places.size() && i < kMostPlaces; ++i) {
     absl::StrAppend(&text, i == 1 ? " (also at " : i + 1 == places.size() ? " and " : ", ", places[i]);
   }

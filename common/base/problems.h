@@ -19,9 +19,9 @@ class Problems {
   void Unbuilt(const std::string& text) { Put(Kind::kUnbuilt, text, "", text); }
   // A status that is not OK, by its code: "<where>: <its text>". Codes of no kind here count as invalid.
   void Add(const absl::Status& status, const std::string& where);
-  // One text at several places of a group is told once: "a.b: <text> (also at a.c, a.d and 7 more)".
-  void InvalidAt(const std::string& group, const std::string& place, const std::string& text) {
-    Put(Kind::kInvalid, text, place, group + "\n" + text);
+  // One text at several places of an owner is told once: "<owner>: a.b: <text> (also at a.c, a.d and 7 more)".
+  void InvalidAt(const std::string& owner, const std::string& place, const std::string& text) {
+    Put(Kind::kInvalid, text, place, owner + "\n" + text, owner);
   }
   bool empty() const { return problems_.empty(); }
   size_t size() const { return problems_.size(); }
@@ -35,10 +35,11 @@ class Problems {
   enum class Kind { kInvalid, kFailed, kUnbuilt };  // in the order in which they are told
   struct Problem {
     Kind kind = Kind::kInvalid;
-    std::string text;
+    std::string owner, text;
     std::vector<std::string> places;
   };
-  void Put(Kind kind, const std::string& text, const std::string& place, const std::string& key);
+  void Put(Kind kind, const std::string& text, const std::string& place, const std::string& key,
+           const std::string& owner = "");
   static std::string TextOf(const Problem& problem);
 
   std::vector<Problem> problems_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/names.h"
 #include "common/model/validate.h"
 #include "common/program/grouped_heads.h"
 #include "common/program/shardings.h"
@@ -10,12 +11,6 @@
 
 namespace tp {
 namespace {
-
-bool IsWithin(const std::string& path, const std::string& ancestor) {
-  return ancestor.empty() || path == ancestor ||
-         (path.size() > ancestor.size() && path.compare(0, ancestor.size(), ancestor) == 0 &&
-          path[ancestor.size()] == '.');
-}
 
 class Claims {
  public:
@@ -33,6 +28,7 @@ class Claims {
           sharding = entry;
           ClaimBySharding(module, entry);
         } else {
+          plan_.unsure_modules.insert(module.path);
           problems_->Invalid(absl::StrCat("two shardings of ", FieldOfModule(module), ": ", Both(sharding, entry)));
         }
       }
@@ -78,6 +74,7 @@ class Claims {
       } else if (!std::holds_alternative<ShardingConfig>(plan_.entries[placed->second].entry.style)) {
         Refuse(*state, placed->second, entry);
       } else if (own != *placements) {
+        plan_.unsure_states.insert(state->path);
         problems_->Failed(absl::StrCat(plan_.entries[entry].text, ": ", state->path,
                                        " is already a DTensor with placements ", PlacementsText(plan_.mesh, own), " (",
                                        plan_.entries[placed->second].text, "), but sharding_config expects ",
@@ -87,9 +84,10 @@ class Claims {
   }
 
   void Refuse(const FlatState& state, int a, int b) {
+    plan_.unsure_states.insert(state.path);
     for (int entry : {a, b}) {
       if (!std::holds_alternative<ShardingConfig>(plan_.entries[entry].entry.style)) continue;
-      problems_->Invalid(absl::StrCat("two entries place '", state.path, "': ", Both(a, b)));
+      problems_->Invalid(absl::StrCat("two entries place '", Cut(state.path, 160), "': ", Both(a, b)));
       return;
     }
     problems_->Invalid(

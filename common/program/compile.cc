@@ -48,9 +48,9 @@ absl::StatusOr<CompiledModel> CompileForward(const Submission& submission, const
   TP_ASSIGN_OR_RETURN(const FlatModel flat, FlattenModel(submission.model, submission.compute_dtype));
   Problems problems;
   ResolvedPlan plan = ResolvePlan(submission, flat, &problems);
+  if (plan.mesh.axis_count() == 0) return problems.status();
   CompiledModel compiled;
-  if (problems.empty()) compiled.states = PlaceStates(submission, flat, &plan, &problems);
-  TP_RETURN_IF_ERROR(problems.status());
+  compiled.states = PlaceStates(submission, flat, &plan, &problems);
   TP_ASSIGN_OR_RETURN(WalkResult walked, WalkModel(submission, flat, plan, &problems));
   TP_RETURN_IF_ERROR(problems.status());
   compiled.mesh = plan.mesh;

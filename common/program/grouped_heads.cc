@@ -70,7 +70,9 @@ std::string LegalDegrees(int64_t query_heads, int64_t key_heads) {
 
 }  // namespace
 
-std::string FieldOfModule(const FlatModule& module) { return module.path.empty() ? "the root module" : module.path; }
+std::string FieldOfModule(const FlatModule& module) {
+  return module.path.empty() ? "the root module" : Cut(module.path, 160);
+}
 
 void CheckHeads(const FlatModel& model, ResolvedPlan* plan, Problems* problems) {
   const std::vector<Producer> producers = ProducersOf(model);

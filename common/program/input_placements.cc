@@ -1,11 +1,31 @@
 #include "common/program/input_placements.h"
 
 #include <algorithm>
+#include <set>
 
 #include "common/layout/spec.h"
 #include "common/program/styles.h"
 
 namespace tp {
+
+absl::Status ValidateForSymShape(const SymShape& shape, const Placements& placements, const Mesh& mesh) {
+  Shape known;
+  for (const Dim& dim : shape) known.push_back(dim.IsConstant() ? dim.constant() : 0);  // 0 fits every cut
+  return ValidateForShape(known, placements, mesh);
+}
+
+bool EntersUnsureModule(const FlatModel& model, const ResolvedPlan& plan, int flat_value) {
+  if (plan.unsure_modules.empty()) return false;
+  std::set<int> same{flat_value};
+  for (const FlatNode& node : model.nodes) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] < 0 || !same.contains(node.inputs[i])) continue;
+      if (plan.unsure_modules.contains(node.module_path)) return true;
+      if (node.kind == FlatNode::Kind::kModuleInput || node.function == "cast") same.insert(node.outputs[i]);
+    }
+  }
+  return false;
+}
 
 Placements InputPlacements(const FlatModel& model, const ResolvedPlan& plan, int flat_value) {
   const TensorType& type = model.values[flat_value].type;
@@ -39,7 +59,7 @@ Placements InputPlacements(const FlatModel& model, const ResolvedPlan& plan, int
         }
         // What does not fit is refused where the module is entered.
         absl::StatusOr<Placements> normal = NormalizePlacements(with, rank, type.dtype, plan.mesh);
-        return normal.ok() ? *normal : placements;
+        return normal.ok() && ValidateForSymShape(type.shape, *normal, plan.mesh).ok() ? *normal : placements;
       }
     } else if (node.function != "cast") {
       return placements;

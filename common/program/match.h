@@ -4,14 +4,15 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/problems.h"
 #include "common/model/flatten.h"
 #include "common/model/model.h"
-#include "common/base/problems.h"
 
 namespace tp {
 
@@ -19,6 +20,8 @@ namespace tp {
 bool TokenMatches(std::string_view pattern, std::string_view name);
 // A pattern against a module's path, token by token; "" is the root.
 bool PatternMatches(const std::string& pattern, const std::string& path);
+// True where `path` is the module `ancestor` or lies below it.
+bool IsWithin(const std::string& path, const std::string& ancestor);
 
 // A style or sharding as written, and where: a module's own sharding or an entry of the plan.
 struct ResolvedEntry {
@@ -44,15 +47,22 @@ struct ResolvedPlan {
   std::map<std::string, GroupedHeads> grouped;             // by the Linear's path
   std::map<std::string, Placements> states;                // path of a state -> placements; every state has an entry
   std::vector<std::string> warnings;
+  // Of a plan with problems: what is not known, so that nothing is said of what follows from it. A wrong entry leaves
+  // its modules unsure, a wrong pattern or axis all.
+  std::set<std::string> unsure_modules, unsure_states;  // paths
+  bool all_unsure = false;
 };
+
+// True where a problem of the plan leaves open where the state lies.
+bool IsUnsure(const ResolvedPlan& plan, const FlatState& state);
 
 // The entries on a module, in their order.
 std::vector<int> EntriesOf(const ResolvedPlan& plan, const std::string& module_path);
 // nullptr where there is none.
 const FlatModule* ModuleAt(const FlatModel& model, const std::string& path);
 
-// Adds what is wrong to `problems`; the result is usable where nothing was added. On axes of size 1 states are
-// Replicate.
+// Adds what is wrong to `problems`; the result has what did resolve, and a mesh without axes where plan.mesh is wrong.
+// On axes of size 1 states are Replicate.
 ResolvedPlan ResolvePlan(const Submission& submission, const FlatModel& model, Problems* problems);
 
 }  // namespace tp

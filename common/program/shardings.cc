@@ -20,25 +20,52 @@ absl::Status CheckAxes(const NamedPlacements& named, const Mesh& mesh) {
     if (!mesh.AxisIndex(axis).ok()) unknown.push_back(axis);
   }
   if (unknown.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("axes not in mesh: {", absl::StrJoin(unknown, ", "), "}"));
+  return absl::InvalidArgumentError(AxesNotInMesh(unknown));
 }
 
 std::string ItemText(const std::string& field, const std::string& name) {
-  return absl::StrCat(field, "['", name, "']");
+  return absl::StrCat(field, "['", Cut(name), "']");
 }
 
 // Names and axes of one of the four maps of arguments or outputs.
 void CheckValues(const Shardings& shardings, const std::string& field, const std::string& kind,
                  const FlatModule& module, const std::vector<std::string>& known, const Mesh& mesh,
-                 std::vector<std::string>* problems) {
+                 std::vector<FieldProblem>* problems) {
   for (const auto& [name, named] : shardings) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      problems->push_back(absl::StrCat(field, ": ", module.type_name, " has no ", kind, " '", name,
-                                       "'; nearest: ", JoinNames(NearestNames(name, known))));
+      problems->push_back({field, absl::StrCat(Cut(module.type_name), " has no ", kind, " '", Cut(name),
+                                               "'; nearest: ", JoinNames(NearestNames(name, known)))});
     }
     if (const absl::Status axes = CheckAxes(named, mesh); !axes.ok()) {
-      problems->push_back(absl::StrCat(ItemText(field, name), ": ", std::string(axes.message())));
+      problems->push_back({ItemText(field, name), std::string(axes.message())});
     }
+  }
+}
+
+// What the module's calls pass as tensors.
+std::vector<std::string> TensorArguments(const FlatModule& module, const FlatModel& model) {
+  std::vector<bool> tensors(module.argument_names.size(), false);
+  for (const FlatNode& node : model.nodes) {
+    if (node.kind != FlatNode::Kind::kModuleInput || node.module_path != module.path) continue;
+    for (size_t i = 0; i < tensors.size(); ++i) tensors[i] = tensors[i] || node.inputs[i] >= 0;
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i]) names.push_back(module.argument_names[i]);
+  }
+  return names;
+}
+
+// The inside of a local_map runs on blocks: what they are blocks of is said, for every tensor.
+void CheckLocalMap(const ShardingConfig& sharding, const FlatModule& module, const FlatModel& model,
+                   std::vector<FieldProblem>* problems) {
+  for (const std::string& name : TensorArguments(module, model)) {
+    if (sharding.in_dst_shardings.contains(name)) continue;
+    problems->push_back({"", absl::StrCat("local_map needs in_dst_shardings of argument '", Cut(name), "'")});
+  }
+  for (const std::string& name : module.output_names) {
+    if (sharding.out_src_shardings.contains(name)) continue;
+    problems->push_back({"", absl::StrCat("local_map needs out_src_shardings of output '", Cut(name), "'")});
   }
 }
 
@@ -57,6 +84,10 @@ Layout CompleteLayout(const NamedPlacements& named, const Mesh& mesh) {
   NamedPlacements complete = named;
   for (const MeshAxis& axis : mesh.axes()) complete.emplace(axis.name, Placement::Replicate());
   return Layout::Map(std::move(complete));
+}
+
+std::string AxesNotInMesh(const std::vector<std::string>& names) {
+  return absl::StrCat("axes not in mesh: {", Cut(absl::StrJoin(names, ", ")), "}");
 }
 
 std::vector<bool> UnnamedAxes(const NamedPlacements& named, const Mesh& mesh) {
@@ -92,9 +123,9 @@ const FlatState* StateBelow(const FlatModel& model, const std::string& module_pa
   return nullptr;
 }
 
-std::vector<std::string> ShardingProblems(const ShardingConfig& sharding, const FlatModule& module,
-                                          const FlatModel& model, const Mesh& mesh, std::vector<bool>* axes) {
-  std::vector<std::string> problems;
+std::vector<FieldProblem> ShardingProblems(const ShardingConfig& sharding, const FlatModule& module,
+                                           const FlatModel& model, const Mesh& mesh, std::vector<bool>* axes) {
+  std::vector<FieldProblem> problems;
   for (const auto& [path, named] : sharding.state_shardings) {
     const FlatState* state = StateBelow(model, module.path, path);
     if (state == nullptr) {
@@ -103,14 +134,16 @@ std::vector<std::string> ShardingProblems(const ShardingConfig& sharding, const 
       for (const FlatState& each : model.states) {
         if (each.path.compare(0, prefix.size(), prefix) == 0) names.push_back(each.path.substr(prefix.size()));
       }
-      problems.push_back(absl::StrCat("state_shardings: ", module.type_name, " has no state '", path,
-                                      "'; nearest: ", JoinNames(NearestNames(path, names))));
+      problems.push_back({"state_shardings", absl::StrCat(Cut(module.type_name), " has no state '", Cut(path),
+                                                          "'; nearest: ", JoinNames(NearestNames(path, names)))});
+      if (const absl::Status unknown = CheckAxes(named, mesh); !unknown.ok()) {
+        problems.push_back({ItemText("state_shardings", path), std::string(unknown.message())});
+      }
       continue;
     }
     absl::StatusOr<Placements> placements = StatePlacements(named, *state, mesh);
     if (placements.ok()) continue;
-    problems.push_back(
-        absl::StrCat(ItemText("state_shardings", path), ": ", std::string(placements.status().message())));
+    problems.push_back({ItemText("state_shardings", path), std::string(placements.status().message())});
   }
   const std::vector<std::string>& outputs = module.output_names;
   CheckValues(sharding.in_src_shardings, "in_src_shardings", "argument", module, module.argument_names, mesh,
@@ -119,10 +152,7 @@ std::vector<std::string> ShardingProblems(const ShardingConfig& sharding, const 
               &problems);
   CheckValues(sharding.out_src_shardings, "out_src_shardings", "output", module, outputs, mesh, &problems);
   CheckValues(sharding.out_dst_shardings, "out_dst_shardings", "output", module, outputs, mesh, &problems);
-  for (const std::string& name : outputs) {
-    if (!sharding.local_map || sharding.out_src_shardings.contains(name)) continue;
-    problems.push_back(absl::StrCat("local_map needs out_src_shardings of output '", name, "'"));
-  }
+  if (sharding.local_map) CheckLocalMap(sharding, module, model, &problems);
   for (const auto* shardings : {&sharding.state_shardings, &sharding.in_src_shardings, &sharding.in_dst_shardings,
                                 &sharding.out_src_shardings, &sharding.out_dst_shardings}) {
     AddAxes(*shardings, mesh, axes);

@@ -9,11 +9,14 @@
 #include "absl/status/statusor.h"
 #include "common/model/flatten.h"
 #include "common/model/model.h"
+#include "common/program/styles.h"
 
 namespace tp {
 
 // Every mesh axis with its placement; those that are not named are R.
 Layout CompleteLayout(const NamedPlacements& named, const Mesh& mesh);
+// "axes not in mesh: {cp, ep}".
+std::string AxesNotInMesh(const std::vector<std::string>& names);
 // Of each mesh axis: not named.
 std::vector<bool> UnnamedAxes(const NamedPlacements& named, const Mesh& mesh);
 
@@ -24,9 +27,9 @@ absl::StatusOr<Placements> StatePlacements(const NamedPlacements& named, const F
 // The state that `path` names below the module; nullptr where there is none.
 const FlatState* StateBelow(const FlatModel& model, const std::string& module_path, const std::string& path);
 
-// What is wrong with a sharding on this module: unknown states, arguments, outputs and axes, and what local_map misses.
-// Mesh axes that it cuts are added to `axes`.
-std::vector<std::string> ShardingProblems(const ShardingConfig& sharding, const FlatModule& module,
-                                          const FlatModel& model, const Mesh& mesh, std::vector<bool>* axes);
+// What is wrong with a sharding on this module: unknown states, arguments, outputs and axes, and what local_map misses:
+// in_dst of every tensor that a call passes and out_src of every output. Mesh axes that it cuts are added to `axes`.
+std::vector<FieldProblem> ShardingProblems(const ShardingConfig& sharding, const FlatModule& module,
+                                           const FlatModel& model, const Mesh& mesh, std::vector<bool>* axes);
 
 }  // namespace tp

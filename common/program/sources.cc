@@ -51,13 +51,13 @@ void TieStates(const Submission& submission, const FlatModel& model, ResolvedPla
   for (const auto& [path, source] : submission.weights) {
     const FlatState* state = FindState(model, path);
     if (source.kind != WeightSource::Kind::kAlias || state == nullptr) continue;
-    const std::string field = absl::StrCat("weights '", path, "'");
+    const std::string field = absl::StrCat("weights '", Cut(path, 160), "'");
     const FlatState* storage = StorageOf(submission, model, path);
     if (storage == nullptr) {
       std::vector<std::string> names;
       for (const FlatState& candidate : model.states) names.push_back(candidate.path);
       problems->Invalid(absl::StrCat(
-          field, ": alias of '", source.path,
+          field, ": alias of '", Cut(source.path, 160),
           "', which is no state or an alias of itself; nearest: ", JoinNames(NearestNames(source.path, names))));
       continue;
     }
@@ -68,7 +68,7 @@ void TieStates(const Submission& submission, const FlatModel& model, ResolvedPla
     }
     Placements& own = plan->states[path];
     Placements& other = plan->states[storage->path];
-    if (own == other) continue;
+    if (own == other || IsUnsure(*plan, *state) || IsUnsure(*plan, *storage)) continue;
     if (!IsNamed(*plan, *state)) {
       own = other;
     } else if (!IsNamed(*plan, *storage)) {
@@ -98,8 +98,8 @@ std::vector<PlacedState> PlaceStates(const Submission& submission, const FlatMod
   for (const FlatState& state : model.states) names.push_back(state.path);
   for (const auto& [path, source] : submission.weights) {
     if (FindState(model, path) == nullptr) {
-      problems->Invalid(absl::StrCat(
-          "weights '", path, "': the model has no such state; nearest: ", JoinNames(NearestNames(path, names))));
+      problems->Invalid(absl::StrCat("weights '", Cut(path, 160), "': the model has no such state; nearest: ",
+                                     JoinNames(NearestNames(path, names))));
     }
   }
   // Twice, since the first pass may move the storage of several aliases.

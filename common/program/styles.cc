@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/names.h"
 #include "common/base/status.h"
 #include "common/program/shardings.h"
@@ -61,20 +60,28 @@ WeightLayouts WeightLayoutsOf(const Style& style) {
   return {};
 }
 
-std::vector<const Layout*> LayoutsOf(const Style& style) {
-  std::vector<const Layout*> layouts;
+// Every layout with the field that it stands in.
+std::vector<std::pair<std::string, const Layout*>> LayoutsOf(const Style& style) {
   if (const WeightLayouts weights = WeightLayoutsOf(style); weights.input != nullptr) {
-    layouts = {weights.input, weights.output};
+    return {{"input_layouts", weights.input}, {"output_layouts", weights.output}};
   }
+  std::vector<std::pair<std::string, const Layout*>> layouts;
   const Fields fields = FieldsOf(style);
-  for (const auto* list : {fields.inputs, fields.desired_inputs, fields.outputs, fields.desired_outputs}) {
-    if (list == nullptr) continue;
-    for (const Layout& layout : *list) layouts.push_back(&layout);
-  }
-  for (const auto* map : {fields.named, fields.desired_named}) {
-    if (map == nullptr) continue;
-    for (const auto& [name, layout] : *map) layouts.push_back(&layout);
-  }
+  auto add_list = [&](const char* field, const std::vector<Layout>* list) {
+    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+      layouts.emplace_back(absl::StrCat(field, "[", i, "]"), &(*list)[i]);
+    }
+  };
+  auto add_map = [&](const char* field, const std::map<std::string, Layout>* map) {
+    if (map == nullptr) return;
+    for (const auto& [name, layout] : *map) layouts.emplace_back(absl::StrCat(field, "['", Cut(name), "']"), &layout);
+  };
+  add_list("input_layouts", fields.inputs);
+  add_list("desired_input_layouts", fields.desired_inputs);
+  add_list("output_layouts", fields.outputs);
+  add_list("desired_output_layouts", fields.desired_outputs);
+  add_map("input_kwarg_layouts", fields.named);
+  add_map("desired_input_kwarg_layouts", fields.desired_named);
   return layouts;
 }
 
@@ -89,11 +96,11 @@ LayoutChange ShardingChange(const std::map<std::string, NamedPlacements>& from, 
                             const std::map<std::string, NamedPlacements>& to, const std::string& to_field,
                             const std::string& name, const Mesh& mesh) {
   LayoutChange change;
-  change.field = absl::StrCat(from_field, "['", name, "']");
+  change.field = absl::StrCat(from_field, "['", Cut(name), "']");
   if (auto it = from.find(name); it != from.end()) change.declared = CompleteLayout(it->second, mesh);
   if (auto it = to.find(name); it != to.end()) {
     change.desired = CompleteLayout(it->second, mesh);
-    change.desired_field = absl::StrCat(to_field, "['", name, "']");
+    change.desired_field = absl::StrCat(to_field, "['", Cut(name), "']");
     change.unnamed_axes = UnnamedAxes(it->second, mesh);
   }
   return change;
@@ -143,7 +150,7 @@ absl::StatusOr<AxisPlacements> ResolveLayout(const Layout& layout, const Mesh& m
         }
       }
       if (!unknown.empty()) {
-        return absl::InvalidArgumentError(absl::StrCat("axes not in mesh: {", absl::StrJoin(unknown, ", "), "}"));
+        return absl::InvalidArgumentError(AxesNotInMesh(unknown));
       }
       break;
     }
@@ -161,9 +168,6 @@ absl::StatusOr<std::vector<LayoutChange>> InputChanges(const PlanEntry& entry, c
       const std::string& name = module.argument_names[i];
       changes[i] = ShardingChange(sharding->in_src_shardings, "in_src_shardings", sharding->in_dst_shardings,
                                   "in_dst_shardings", name, mesh);
-      if (sharding->local_map && changes[i].desired.IsNone()) {
-        return absl::InvalidArgumentError(absl::StrCat("local_map needs in_dst_shardings of argument '", name, "'"));
-      }
     }
     return changes;
   }
@@ -206,11 +210,11 @@ absl::StatusOr<std::vector<LayoutChange>> InputChanges(const PlanEntry& entry, c
     auto named = fields.named->find(name);
     if (named == fields.named->end() || call.inputs[i] < 0) continue;
     LayoutChange change =
-        ChangeOf(named->second, fields.desired_named->at(name), absl::StrCat("input_kwarg_layouts['", name, "']"));
+        ChangeOf(named->second, fields.desired_named->at(name), absl::StrCat("input_kwarg_layouts['", Cut(name), "']"));
     if (change.declared.IsNone()) continue;
     if (!changes[i].declared.IsNone()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("argument '", name, "' has a layout in input_layouts and in input_kwarg_layouts"));
+          absl::StrCat("argument '", Cut(name), "' has a layout in input_layouts and in input_kwarg_layouts"));
     }
     changes[i] = std::move(change);
   }
@@ -254,27 +258,32 @@ absl::StatusOr<std::vector<LayoutChange>> OutputChanges(const PlanEntry& entry, 
   return changes;
 }
 
-std::vector<std::string> StyleProblems(const Style& style, const Mesh& mesh, int axis, std::vector<bool>* axes) {
-  std::vector<std::string> problems;
+std::vector<FieldProblem> StyleProblems(const Style& style, const Mesh& mesh, int axis, std::vector<bool>* axes) {
+  std::vector<FieldProblem> problems;
   const Fields fields = FieldsOf(style);
   if (const WeightLayouts weights = WeightLayoutsOf(style); weights.input != nullptr) {
-    if (weights.input->IsNone() || weights.output->IsNone()) problems.push_back(kRequired);
+    if (weights.input->IsNone()) problems.push_back({"input_layouts", kRequired});
+    if (weights.output->IsNone()) problems.push_back({"output_layouts", kRequired});
   }
   if (fields.inputs != nullptr) {
-    if (fields.inputs->size() != fields.desired_inputs->size()) problems.push_back(kPairs);
-    if (!SameKeys(*fields.named, *fields.desired_named)) problems.push_back(kKeys);
+    if (fields.inputs->size() != fields.desired_inputs->size()) problems.push_back({"", kPairs});
+    if (!SameKeys(*fields.named, *fields.desired_named)) problems.push_back({"", kKeys});
   }
+  const bool no_inputs = fields.inputs == nullptr || (fields.inputs->empty() && fields.desired_inputs->empty() &&
+                                                      fields.named->empty() && fields.desired_named->empty());
   if (fields.outputs != nullptr) {
     if (fields.outputs->size() != fields.desired_outputs->size()) {
-      problems.push_back(kOutputs);
+      problems.push_back({"", kOutputs});
     } else if (fields.outputs->empty()) {
-      problems.push_back(kRequired);
+      problems.push_back({"", kRequired});
     }
+  } else if (fields.inputs != nullptr && no_inputs) {
+    problems.push_back({"", kRequired});
   }
-  for (const Layout* layout : LayoutsOf(style)) {
+  for (const auto& [field, layout] : LayoutsOf(style)) {
     absl::StatusOr<AxisPlacements> resolved = ResolveLayout(*layout, mesh, axis);
     if (!resolved.ok()) {
-      problems.emplace_back(resolved.status().message());
+      problems.push_back({field, std::string(resolved.status().message())});
       continue;
     }
     for (size_t i = 0; i < resolved->size(); ++i) {
@@ -288,31 +297,31 @@ std::vector<std::string> StyleProblems(const Style& style, const Mesh& mesh, int
       },
       style);
   if (source < 0) {
-    problems.push_back(absl::StrCat("src_data_rank is ", source, "; must not be negative"));
+    problems.push_back({"", absl::StrCat("src_data_rank is ", source, "; must not be negative")});
   } else if (axis >= 0 && source >= mesh.axis_size(axis)) {
-    problems.push_back(absl::StrCat("src_data_rank is ", source, "; axis '", mesh.axes()[axis].name, "' has ",
-                                    mesh.axis_size(axis), " ranks"));
+    problems.push_back({"", absl::StrCat("src_data_rank is ", source, "; axis '", Cut(mesh.axes()[axis].name), "' has ",
+                                         mesh.axis_size(axis), " ranks")});
   }
   return problems;
 }
 
-std::vector<std::string> ModuleProblems(const Style& style, const FlatModule& module) {
-  std::vector<std::string> problems;
+std::vector<FieldProblem> ModuleProblems(const Style& style, const FlatModule& module) {
+  std::vector<FieldProblem> problems;
   if (CutsWeights(style) && module.kind != "Linear" && module.kind != "Embedding") {
-    problems.push_back(absl::StrCat(StyleName(style), " supports Linear and Embedding modules"));
+    problems.push_back({"", absl::StrCat(StyleName(style), " supports Linear and Embedding modules")});
   }
   if (std::holds_alternative<SequenceParallel>(style) && module.argument_names.empty()) {
-    problems.push_back("expecting input of SequenceParallel to be a tensor or DTensor, but got None");
+    problems.push_back({"", "expecting input of SequenceParallel to be a tensor or DTensor, but got None"});
   }
   const Fields fields = FieldsOf(style);
   if (fields.named == nullptr) return problems;
-  for (const auto* map : {fields.named, fields.desired_named}) {
-    for (const auto& [name, layout] : *map) {
-      const auto& names = module.argument_names;
-      if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-      problems.push_back(absl::StrCat("input_kwarg_layouts: ", module.type_name, " has no argument '", name,
-                                      "'; nearest: ", JoinNames(NearestNames(name, names))));
-    }
+  std::map<std::string, Layout> both = *fields.named;
+  both.insert(fields.desired_named->begin(), fields.desired_named->end());
+  for (const auto& [name, layout] : both) {
+    const auto& names = module.argument_names;
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    problems.push_back({"input_kwarg_layouts", absl::StrCat(Cut(module.type_name), " has no argument '", Cut(name),
+                                                            "'; nearest: ", JoinNames(NearestNames(name, names)))});
   }
   return problems;
 }
@@ -331,7 +340,7 @@ std::vector<std::string> StyleWarnings(const Style& style) {
     for (const auto& [name, layout] : *fields.named) {
       auto desired = fields.desired_named->find(name);
       if (desired != fields.desired_named->end()) {
-        compare(layout, desired->second, absl::StrCat("input '", name, "'"));
+        compare(layout, desired->second, absl::StrCat("input '", Cut(name), "'"));
       }
     }
   }

@@ -10,11 +10,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/problems.h"
 #include "common/model/flatten.h"
 #include "common/model/model.h"
-#include "common/base/problems.h"
 
 namespace tp {
+
+// What is wrong with an entry, and with which field of it; "" where with all of it.
+struct FieldProblem {
+  std::string field;  // "input_layouts[0]", "in_src_shardings['input']"
+  std::string text;
+};
 
 // The placement on each mesh axis; an axis without one stays as it is.
 using AxisPlacements = std::vector<std::optional<Placement>>;
@@ -34,7 +40,7 @@ struct LayoutChange {
 
 // One for each declared argument of a call; those that the style leaves alone, and those that are not passed, are none.
 // INVALID_ARGUMENT "module input count does not match input layouts" and "expecting input of SequenceParallel to be a
-// tensor or DTensor, but got X", and for inputs that local_map has no layout of.
+// tensor or DTensor, but got X".
 absl::StatusOr<std::vector<LayoutChange>> InputChanges(const PlanEntry& entry, const FlatModule& module,
                                                        const FlatNode& call, const Mesh& mesh);
 // One for each output; `ranks` are theirs. INVALID_ARGUMENT "module output count does not match output layouts".
@@ -43,10 +49,10 @@ absl::StatusOr<std::vector<LayoutChange>> OutputChanges(const PlanEntry& entry, 
 
 // For styles, not for shardings (shardings.h):
 // what is wrong with a style whatever it is put on: counts and keys of its layouts, their axes, src_data_rank.
-// `degree`: size of the plan's axis; mesh axes that layouts name are added to `axes`.
-std::vector<std::string> StyleProblems(const Style& style, const Mesh& mesh, int axis, std::vector<bool>* axes);
+// `axis`: the plan's, -1 where it has none; mesh axes that layouts name are added to `axes`.
+std::vector<FieldProblem> StyleProblems(const Style& style, const Mesh& mesh, int axis, std::vector<bool>* axes);
 // What is wrong with a style on this module: its type, and names of arguments that it has not.
-std::vector<std::string> ModuleProblems(const Style& style, const FlatModule& module);
+std::vector<FieldProblem> ModuleProblems(const Style& style, const FlatModule& module);
 // Fields that have no effect, for warnings: a desired layout whose declared one is none.
 std::vector<std::string> StyleWarnings(const Style& style);
 

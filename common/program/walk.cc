@@ -5,7 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
+#include "common/base/names.h"
 #include "common/base/status.h"
 #include "common/program/builder.h"
 #include "common/program/choose.h"
@@ -24,7 +24,14 @@ struct Slot {
   int value = -1;
   int bias = -1;
   int bias_dim = -1;  // of the value: [bias_dim] is the bias's size
+  // A problem that was told leaves open where it lies: what follows from that is not told.
+  bool unsure = false;
 };
+
+// Of a node's module, for messages.
+std::string WhereOf(const FlatNode& node) {
+  return node.module_path.empty() ? "the root module" : Cut(node.module_path, 160);
+}
 
 class Walk {
  public:
@@ -41,13 +48,14 @@ class Walk {
  private:
   // The value of a slot with its bias added, reduced first.
   absl::StatusOr<int> Settle(Slot* slot, const std::string& module_path);
-  // The value's placements with those that the layout names.
+  // The value's placements with those that the layout names; INVALID_ARGUMENT where they do not fit its shape.
   absl::StatusOr<Placements> OnAxes(const Layout& layout, int value) const;
   // Adds a problem for each axis on which the value lies otherwise: "<where> says R, the <what> is S(1)".
-  void CheckClaim(const Placements& declared, int value, const std::string& where, const std::string& what);
-  // Adds a layout that does not fit its value to the problems; the value stays where it is.
+  // False where it did.
+  bool CheckClaim(const Placements& declared, int value, const std::string& where, const std::string& what);
+  // Adds a layout that does not fit its value to the problems; the value stays where it is, unsure.
   absl::Status Misfit(const ResolvedEntry& entry, const std::string& module_path, const std::string& field,
-                      const absl::Status& status);
+                      const absl::Status& status, Slot* slot);
   // What one entry does to one input or output of a module: checks the claim, then moves.
   absl::Status Change(const LayoutChange& change, const ResolvedEntry& entry, const FlatNode& node, Slot* slot);
   // Whole heads instead of equal cuts, on the output of a Linear that makes keys or values of fewer heads than ranks.
@@ -60,16 +68,24 @@ class Walk {
   // A function inside a local_map, on the blocks as they are.
   absl::Status CallLocally(const FlatNode& node);
   // The outputs of a local_map named as its out_src says.
-  absl::Status NameBlocks(const ShardingConfig& sharding, const FlatNode& node);
+  void NameBlocks(const ShardingConfig& sharding, const FlatNode& node);
   void AddProblem(int entry, const FlatNode& node, const absl::Status& status);
+  // What a node makes where it can't be placed: whole values, unsure. Tells why, but for what follows from unsure
+  // inputs.
+  void GiveUp(const FlatNode& node, const absl::Status& status);
+  bool HasUnsureInput(const FlatNode& node) const;
+  void MarkOutputs(const FlatNode& node);
   void RecordOutputs(const FlatNode& node);
 
   void AddOperands();
   absl::Status EnterModule(const FlatNode& node);
   absl::Status LeaveModule(const FlatNode& node);
-  absl::Status CallFunction(const FlatNode& node);
+  void CallFunction(const FlatNode& node);
+  absl::Status PlaceFunction(const FlatNode& node);
   // The class dim of a cross entropy may be cut by one axis.
   void CheckClasses(const FlatNode& node, int input, const std::string& where);
+  // The function as messages name it: "bmm" of a matmul, "max (cross_entropy)" of a part of one.
+  std::string WrittenFunction(const FlatNode& node) const;
   absl::StatusOr<int> PositionsFor(int value);
   PlacedModule* Placed(const std::string& path);
 
@@ -88,7 +104,6 @@ class Walk {
   std::set<int> states_;  // values that are states
   int positions_ = -1;
   bool in_local_map_ = false;
-  bool misfits_ = false;  // a layout did not fit
   std::vector<std::string> warnings_;
 };
 
@@ -109,28 +124,29 @@ absl::StatusOr<Placements> Walk::OnAxes(const Layout& layout, int value) const {
   const DTensorSpec& spec = program_.values[value].spec;
   const int rank = static_cast<int>(spec.shape.size());
   TP_ASSIGN_OR_RETURN(const AxisPlacements wanted, ResolveLayout(layout, plan_.mesh, plan_.axis));
-  Placements placements = builder_.PlacementsOf(value);
+  // Those that are named, by themselves, then among the others.
+  Placements named(wanted.size()), placements = builder_.PlacementsOf(value);
   for (size_t axis = 0; axis < wanted.size(); ++axis) {
     if (!wanted[axis].has_value()) continue;
     if (plan_.mesh.axis_size(static_cast<int>(axis)) > 1) {
-      placements[axis] = *wanted[axis];
+      placements[axis] = named[axis] = *wanted[axis];
     } else if (wanted[axis]->IsSharding()) {  // moves nothing; wrong at every degree alike
       TP_RETURN_IF_ERROR(NormalizeDim(wanted[axis]->dim, rank).status());
     }
   }
+  TP_ASSIGN_OR_RETURN(named, NormalizePlacements(named, rank, spec.dtype, plan_.mesh));
+  TP_RETURN_IF_ERROR(ValidateForSymShape(spec.shape, named, plan_.mesh));
   return NormalizePlacements(placements, rank, spec.dtype, plan_.mesh);
 }
 
 absl::Status Walk::Misfit(const ResolvedEntry& entry, const std::string& module_path, const std::string& field,
-                          const absl::Status& status) {
-  if (!absl::IsInvalidArgument(status)) return Annotate(status, absl::StrCat(entry.text, ": ", module_path));
-  problems_->Invalid(absl::StrCat(entry.text, ": ", module_path, ": ", field, ": ", std::string(status.message())));
-  misfits_ = true;
+                          const absl::Status& status, Slot* slot) {
+  problems_->Add(status, absl::StrCat(entry.text, ": ", module_path, ": ", field));
+  slot->unsure = true;
   return absl::OkStatus();
 }
 
-void Walk::CheckClaim(const Placements& declared, int value, const std::string& where, const std::string& what) {
-  if (misfits_) return;  // values after a layout that does not fit lie where nobody wanted them
+bool Walk::CheckClaim(const Placements& declared, int value, const std::string& where, const std::string& what) {
   const Placements& real = builder_.PlacementsOf(value);
   for (size_t axis = 0; axis < real.size(); ++axis) {
     if (declared[axis] == real[axis]) continue;
@@ -138,6 +154,7 @@ void Walk::CheckClaim(const Placements& declared, int value, const std::string& 
     problems_->Invalid(absl::StrCat(where, " says ", name, PlacementText(declared[axis]), ", the ", what, " is ", name,
                                     PlacementText(real[axis])));
   }
+  return declared == real;
 }
 
 void Walk::GroupHeads(const ResolvedEntry& entry, const FlatNode& node, int value, Placements* placements) const {
@@ -156,26 +173,28 @@ void Walk::WarnOfBatch(const LayoutChange& change, const ResolvedEntry& entry, c
       continue;
     }
     if (!builder_.PlacementsOf(value)[axis].IsSharding() && !request) continue;
-    const std::string text = absl::StrCat(
-        entry.text, ": ", node.module_path.empty() ? "the root module" : node.module_path, ": ", change.desired_field,
-        " does not name the batch axis '", plan_.mesh.axes()[axis].name, "': the batch is gathered over it");
+    const std::string text =
+        absl::StrCat(entry.text, ": ", WhereOf(node), ": ", change.desired_field, " does not name the batch axis '",
+                     plan_.mesh.axes()[axis].name, "': the batch is gathered over it");
     if (std::find(warnings_.begin(), warnings_.end(), text) == warnings_.end()) warnings_.push_back(text);
   }
 }
 
 absl::Status Walk::Change(const LayoutChange& change, const ResolvedEntry& entry, const FlatNode& node, Slot* slot) {
-  const std::string module_path = node.module_path.empty() ? "the root module" : node.module_path;
+  const std::string module_path = WhereOf(node);
   const std::string what = node.kind == FlatNode::Kind::kModuleInput ? "input" : "output";
   if (!change.declared.IsNone()) {
     absl::StatusOr<Placements> declared = OnAxes(change.declared, slot->value);
-    if (!declared.ok()) return Misfit(entry, module_path, change.field, declared.status());
+    if (!declared.ok()) return Misfit(entry, module_path, change.field, declared.status(), slot);
     GroupHeads(entry, node, slot->value, &*declared);
-    const std::string pattern = entry.own ? "" : absl::StrCat(" of '", entry.entry.pattern, "'");
-    CheckClaim(*declared, slot->value, absl::StrCat(module_path, ": ", change.field, pattern), what);
+    const std::string pattern = entry.own ? "" : absl::StrCat(" of '", Cut(entry.entry.pattern), "'");
+    // What a wrong claim leaves in its place is not what the next ones count on.
+    slot->unsure = slot->unsure ||
+                   !CheckClaim(*declared, slot->value, absl::StrCat(module_path, ": ", change.field, pattern), what);
   }
   if (change.desired.IsNone()) return absl::OkStatus();
   absl::StatusOr<Placements> target = OnAxes(change.desired, slot->value);
-  if (!target.ok()) return Misfit(entry, module_path, change.desired_field, target.status());
+  if (!target.ok()) return Misfit(entry, module_path, change.desired_field, target.status(), slot);
   GroupHeads(entry, node, slot->value, &*target);
   // The bias is one more term of a sum, and of no other reduction; add_once takes one of the last dim only.
   const bool stays_sum =
@@ -187,7 +206,10 @@ absl::Status Walk::Change(const LayoutChange& change, const ResolvedEntry& entry
   if (stays_sum && !takes_terms) TP_RETURN_IF_ERROR(Settle(slot, node.module_path).status());
   const absl::StatusOr<int> moved =
       builder_.Move(slot->value, *target, node.module_path, absl::StrCat(what, " of ", module_path));
-  if (!moved.ok()) return Misfit(entry, module_path, change.desired_field, moved.status());
+  if (!moved.ok()) {
+    if (slot->unsure) return absl::OkStatus();  // the way from where it may not be
+    return Misfit(entry, module_path, change.desired_field, moved.status(), slot);
+  }
   slot->value = *moved;
   if (slot->bias < 0) return absl::OkStatus();
   TP_ASSIGN_OR_RETURN(slot->value, builder_.AddBias(slot->value, slot->bias, slot->bias_dim, node.module_path));
@@ -212,30 +234,31 @@ absl::Status Walk::CallLocally(const FlatNode& node) {
   }
   const FlatValue& made = model_.values[node.outputs[0]];
   absl::StatusOr<Placements> placements = LocalPlacements(node, specs, made.type, plan_.mesh);
-  if (!placements.ok()) {
-    return Annotate(placements.status(), node.module_path.empty() ? "the root module" : node.module_path);
-  }
+  if (!placements.ok()) return Annotate(placements.status(), WhereOf(node));
   slots_[node.outputs[0]].value = builder_.Emit(node.function, std::move(inputs), node.attributes, node.module_path,
                                                 made.name, {made.type.dtype, made.type.shape, *placements});
   return absl::OkStatus();
 }
 
-absl::Status Walk::NameBlocks(const ShardingConfig& sharding, const FlatNode& node) {
+void Walk::NameBlocks(const ShardingConfig& sharding, const FlatNode& node) {
   const std::vector<std::string>& names = model_.modules[module_index_.at(node.module_path)].output_names;
-  const std::string where = node.module_path.empty() ? "the root module" : node.module_path;
+  const std::string where = WhereOf(node);
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     Slot& slot = slots_[node.outputs[i]];
     const std::string field = absl::StrCat(where, ": out_src_shardings['", names[i], "']");
     const DTensorSpec made = program_.values[slot.value].spec;
     absl::StatusOr<Placements> named =
         OnAxes(CompleteLayout(sharding.out_src_shardings.at(names[i]), plan_.mesh), slot.value);
-    if (!named.ok()) return Annotate(named.status(), field);
-    TP_RETURN_IF_ERROR(Annotate(CheckLocalShapes(made, *named, plan_.mesh), field));
+    const absl::Status fits = named.ok() ? CheckLocalShapes(made, *named, plan_.mesh) : named.status();
+    if (!fits.ok()) {
+      if (!slot.unsure) problems_->Add(fits, field);
+      slot.unsure = true;
+      continue;
+    }
     // The same blocks, which mean something else from here on.
     slot.value = builder_.Emit("cast", {slot.value}, {{"dtype", made.dtype}}, node.module_path,
                                program_.values[slot.value].name, {made.dtype, made.shape, *named});
   }
-  return absl::OkStatus();
 }
 
 void Walk::AddOperands() {
@@ -243,12 +266,14 @@ void Walk::AddOperands() {
     const auto& [name, flat] = model_.inputs[i];
     const TensorType& type = model_.values[flat].type;
     slots_[flat].value = builder_.NewValue(name, type.dtype, type.shape, InputPlacements(model_, plan_, flat));
+    slots_[flat].unsure = plan_.all_unsure || EntersUnsureModule(model_, plan_, flat);
     requests_.SetInput(flat, static_cast<int>(i));
     program_.operands.push_back({OperandKind::kInput, name, slots_[flat].value});
   }
   for (const FlatState& state : model_.states) {
     Slot& slot = slots_[model_.state_values.at(state.path)];
     slot.value = builder_.NewValue(state.path, state.dtype, ToSymShape(state.shape), plan_.states.at(state.path));
+    slot.unsure = IsUnsure(plan_, state);
     program_.operands.push_back(
         {state.buffer ? OperandKind::kBuffer : OperandKind::kParameter, state.path, slot.value});
     states_.insert(slot.value);
@@ -278,6 +303,7 @@ absl::Status Walk::EnterModule(const FlatNode& node) {
       TP_RETURN_IF_ERROR(Change((*changes)[i], entry, node, &slot));
     }
   }
+  if (plan_.unsure_modules.contains(node.module_path)) MarkOutputs(node);
   if (LocalMapOf(node.module_path) != nullptr) in_local_map_ = true;
   PlacedModule* placed = Placed(node.module_path);
   if (!placed->outputs.empty() || !placed->inputs.empty()) return absl::OkStatus();  // of the first call only
@@ -296,7 +322,7 @@ absl::Status Walk::LeaveModule(const FlatNode& node) {
   }
   if (const ShardingConfig* local = LocalMapOf(node.module_path); local != nullptr) {
     in_local_map_ = false;
-    TP_RETURN_IF_ERROR(NameBlocks(*local, node));
+    NameBlocks(*local, node);
   }
   for (int index : EntriesOf(plan_, node.module_path)) {
     const ResolvedEntry& entry = plan_.entries[index];
@@ -312,6 +338,7 @@ absl::Status Walk::LeaveModule(const FlatNode& node) {
       TP_RETURN_IF_ERROR(Change((*changes)[i], entry, node, &slot));
     }
   }
+  if (plan_.unsure_modules.contains(node.module_path)) MarkOutputs(node);
   RecordOutputs(node);
   PlacedModule* placed = Placed(node.module_path);
   if (!placed->outputs.empty()) return absl::OkStatus();
@@ -335,9 +362,29 @@ void Walk::RecordOutputs(const FlatNode& node) {
 }
 
 void Walk::AddProblem(int entry, const FlatNode& node, const absl::Status& status) {
-  problems_->Invalid(absl::StrCat(plan_.entries[entry].text, ": ",
-                                  node.module_path.empty() ? "the root module" : node.module_path, ": ",
-                                  std::string(status.message())));
+  problems_->InvalidAt(plan_.entries[entry].text, WhereOf(node), std::string(status.message()));
+  MarkOutputs(node);
+}
+
+void Walk::MarkOutputs(const FlatNode& node) {
+  for (int output : node.outputs) {
+    if (output >= 0) slots_[output].unsure = true;
+  }
+}
+
+bool Walk::HasUnsureInput(const FlatNode& node) const {
+  return std::any_of(node.inputs.begin(), node.inputs.end(),
+                     [&](int input) { return input >= 0 && slots_[input].unsure; });
+}
+
+void Walk::GiveUp(const FlatNode& node, const absl::Status& status) {
+  if (!HasUnsureInput(node)) problems_->Add(status, "");
+  for (int output : node.outputs) {
+    const FlatValue& made = model_.values[output];
+    slots_[output].value =
+        builder_.NewValue(made.name, made.type.dtype, made.type.shape, Placements(plan_.mesh.axis_count()));
+  }
+  MarkOutputs(node);
 }
 
 absl::StatusOr<int> Walk::PositionsFor(int value) {
@@ -367,19 +414,45 @@ void Walk::CheckClasses(const FlatNode& node, int input, const std::string& wher
                                   PlacementsText(plan_.mesh, spec.placements)));
 }
 
-absl::Status Walk::CallFunction(const FlatNode& node) {
-  if (in_local_map_) return CallLocally(node);
+std::string Walk::WrittenFunction(const FlatNode& node) const {
+  const auto place = module_index_.find(node.module_path);
+  const Module* module = place == module_index_.end() ? nullptr : model_.modules[place->second].module;
+  const auto* graph = module == nullptr ? nullptr : std::get_if<CompositeConfig>(&module->config);
+  if (graph == nullptr || node.outputs.empty()) return node.function;
+  // "layers.0:loss", of a part "layers.0:loss:max", of several outputs "layers.0:loss.0".
+  const std::string& value = model_.values[node.outputs[0]].name;
+  for (const GraphNode& written : graph->nodes) {
+    if (written.function.empty() || written.function == node.function) continue;
+    const std::string name =
+        absl::StrCat(node.module_path, ":", written.outputs.empty() ? written.name : written.outputs[0]);
+    if (value == absl::StrCat(name, ":", node.function))
+      return absl::StrCat(node.function, " (", written.function, ")");
+    if (value == name || value == absl::StrCat(name, ".0")) return written.function;
+  }
+  return node.function;
+}
+
+void Walk::CallFunction(const FlatNode& node) {
+  const absl::Status placed = in_local_map_ ? CallLocally(node) : PlaceFunction(node);
+  if (!placed.ok()) {
+    GiveUp(node, placed);
+  } else if (HasUnsureInput(node)) {
+    MarkOutputs(node);
+  }
+}
+
+absl::Status Walk::PlaceFunction(const FlatNode& node) {
   std::vector<int> inputs(node.inputs.size(), -1);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (node.inputs[i] < 0) continue;
     TP_ASSIGN_OR_RETURN(inputs[i], Settle(&slots_[node.inputs[i]], node.module_path));
   }
-  const std::string where = node.module_path.empty() ? "the root module" : node.module_path;
+  const std::string where = WhereOf(node);
   if (node.function == "rotary") {
     TP_ASSIGN_OR_RETURN(const int positions, PositionsFor(inputs[0]));
     inputs.push_back(positions);
   }
-  if (node.function == "pick") CheckClasses(node, inputs[0], where);
+  if (node.function == "pick" && !HasUnsureInput(node)) CheckClasses(node, inputs[0], where);
   requests_.Call(node, &program_.input_checks);
   TP_ASSIGN_OR_RETURN(CallPlacements placements, ChoosePlacements(node, model_, plan_, builder_, inputs, states_));
   int bias = -1;
@@ -390,7 +463,7 @@ absl::Status Walk::CallFunction(const FlatNode& node) {
     const size_t argument = std::min(i, function->arguments.size() - 1);  // the last one may be variadic
     const std::string name = node.function == "rotary" && i > 0 ? "positions" : function->arguments[argument].name;
     TP_ASSIGN_OR_RETURN(inputs[i], builder_.Move(inputs[i], placements.inputs[i], node.module_path,
-                                                 absl::StrCat(name, " of ", node.function, " in ", where)));
+                                                 absl::StrCat(name, " of ", WrittenFunction(node), " in ", where)));
   }
   Attributes attributes = node.attributes;
   if (node.function == "attention" && AttributeOr<bool>(attributes, "cache", true)) {
@@ -435,7 +508,7 @@ absl::StatusOr<WalkResult> Walk::Run() {
   for (const FlatNode& node : model_.nodes) {
     switch (node.kind) {
       case FlatNode::Kind::kFunction:
-        TP_RETURN_IF_ERROR(CallFunction(node));
+        CallFunction(node);
         break;
       case FlatNode::Kind::kModuleInput:
         TP_RETURN_IF_ERROR(EnterModule(node));
@@ -445,6 +518,7 @@ absl::StatusOr<WalkResult> Walk::Run() {
         break;
     }
   }
+  if (!problems_->empty()) return problems_->status();
   for (const auto& [name, flat] : model_.outputs) {
     TP_ASSIGN_OR_RETURN(int value, Settle(&slots_[flat], ""));
     Placements reduced = builder_.PlacementsOf(value);
