@@ -14,7 +14,7 @@ namespace {
 
 absl::StatusOr<Explanation> ExplainFile(const std::string& file, const ExplainOptions& options, bool automatic) {
   TP_ASSIGN_OR_RETURN(Submission submission, ReadSubmission(file, options.mesh));
-  TP_ASSIGN_OR_RETURN(const auto shapes, ExplainShapes(options.shapes, submission.model.inputs));
+  TP_ASSIGN_OR_RETURN(const auto shapes, ExplainShapes(options.shapes, submission.model));
   std::optional<AutoPlan> found;
   if (automatic) {
     absl::StatusOr<AutoPlan> plan = FindPlan(submission, {options.sequence_parallel, options.memory_limit, shapes});
@@ -25,7 +25,8 @@ absl::StatusOr<Explanation> ExplainFile(const std::string& file, const ExplainOp
   absl::StatusOr<CompiledModel> compiled = CompileForward(submission);
   if (!compiled.ok()) return Annotate(compiled.status(), file);
   TP_ASSIGN_OR_RETURN(const Bindings bindings, BindInputs(compiled->program, shapes));
-  TP_ASSIGN_OR_RETURN(Explanation explanation, Explained(submission, *std::move(compiled), bindings));
+  TP_ASSIGN_OR_RETURN(Explanation explanation,
+                      Explained(submission, *std::move(compiled), bindings, options.memory_limit));
   if (found.has_value()) {
     explanation.found_text = SerializePlan(submission.plan, SubmissionFormat::kText);
     explanation.found = std::move(found);

@@ -28,8 +28,10 @@ struct Explanation {
   std::string found_text = {};  // the found plan as textproto
 };
 
-// Costs, memory and warnings of a compiled submission. The errors of CostOf and MemoryOf.
-absl::StatusOr<Explanation> Explained(const Submission& submission, CompiledModel compiled, const Bindings& bindings);
+// Costs, memory and warnings of a compiled submission that is to keep a limit (0: none). The errors of CostOf and
+// MemoryOf.
+absl::StatusOr<Explanation> Explained(const Submission& submission, CompiledModel compiled, const Bindings& bindings,
+                                      int64_t memory_limit = 0);
 
 int64_t TotalBytes(const RankMemory& memory);
 // The rank that needs most. `memory` is not empty.
@@ -39,7 +41,8 @@ std::string ExplainText(const Explanation& explanation, bool json);
 JsonNode ExplainJson(const Explanation& explanation);
 
 // Plan a against plan b: styles of modules, placements of states, memory of the busiest rank, collectives by op, flops
-// and time; only what differs. JSON: {a, b, differences: [{what, name, a, b}]}, a and b as explain prints them alone.
+// and time; only what differs. JSON: {a, b, programs_equal, differences: [{what, name, a, b}]}, a and b as explain
+// prints them alone.
 struct Difference {
   std::string what, name;  // "style" of a module, "placements" of a state, "memory", "collectives" of an op, "cost"
   JsonNode a, b;

@@ -10,9 +10,10 @@
 
 namespace tp::client {
 
-// Of every input of the model: as given, else 1 for its first free size and 16 for every other. INVALID_ARGUMENT for a
-// text that is no NAME=AxBxC and for a name that `known` has not.
+// Of every input of the model: as given; else with the free sizes that the given ones settle, and 1 for an input's
+// first and 16 for every other, or their limits. INVALID_ARGUMENT for a text that is no NAME=AxBxC, a name that the
+// model has not, and an input whose sizes follow from none of this.
 absl::StatusOr<std::map<std::string, Shape>> ExplainShapes(const std::vector<std::string>& given,
-                                                           const std::vector<ModelInput>& known);
+                                                           const ModelDef& model);
 
 }  // namespace tp::client

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "client/tpctl/render.h"
 #include "client/tpctl/tensor_render.h"
+#include "common/base/count.h"
 #include "common/layout/placement.h"
 
 namespace tp::client {
@@ -63,7 +64,7 @@ std::string OutputShardsText(const ForwardResult& result, bool json) {
   }
   int64_t bytes = 0;
   for (const CollectiveRecord& record : result.collectives) bytes += record.bytes;
-  return absl::StrCat(text, result.collectives.size(), " collectives, ", BytesText(bytes), ", ",
+  return absl::StrCat(text, CountText(result.collectives.size(), "collective"), ", ", BytesText(bytes), ", ",
                       absl::StrFormat("%.1f ms\n", static_cast<double>(result.duration_us) / 1000));
 }
 

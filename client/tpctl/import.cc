@@ -15,7 +15,7 @@ namespace {
 
 // In place of the standard plan, the one that is found.
 absl::Status TakeFoundPlan(const ImportCommandOptions& options, Submission* submission) {
-  TP_ASSIGN_OR_RETURN(const auto shapes, ExplainShapes({}, submission->model.inputs));
+  TP_ASSIGN_OR_RETURN(const auto shapes, ExplainShapes({}, submission->model));
   TP_ASSIGN_OR_RETURN(const AutoPlan found,
                       FindPlan(*submission, {options.sequence_parallel, options.memory_limit, shapes}));
   submission->plan = found.plan;
@@ -23,9 +23,11 @@ absl::Status TakeFoundPlan(const ImportCommandOptions& options, Submission* subm
   return absl::OkStatus();
 }
 
-absl::Status CheckMemory(const Submission& submission, int64_t limit) {
-  TP_ASSIGN_OR_RETURN(const auto shapes, ExplainShapes({}, submission.model.inputs));
+// The plan must compile for the degree, and keep to the memory limit where there is one (0: none).
+absl::Status CheckPlan(const Submission& submission, int64_t limit) {
   TP_ASSIGN_OR_RETURN(const CompiledModel compiled, CompileForward(submission));
+  if (limit == 0) return absl::OkStatus();
+  TP_ASSIGN_OR_RETURN(const auto shapes, ExplainShapes({}, submission.model));
   TP_ASSIGN_OR_RETURN(const Bindings bindings, BindInputs(compiled.program, shapes));
   TP_ASSIGN_OR_RETURN(const std::vector<RankMemory> memory, MemoryOf(compiled, bindings, /*widened=*/false));
   const RankMemory& busiest = Busiest(memory);
@@ -47,8 +49,8 @@ absl::Status Import(const GlobalOptions&, const ImportCommandOptions& options) {
   TP_ASSIGN_OR_RETURN(Submission submission, ImportHuggingFace(options.dir, import));
   if (options.plan == "auto") {
     TP_RETURN_IF_ERROR(TakeFoundPlan(options, &submission));
-  } else if (options.memory_limit > 0) {
-    TP_RETURN_IF_ERROR(CheckMemory(submission, options.memory_limit));
+  } else {
+    TP_RETURN_IF_ERROR(CheckPlan(submission, options.memory_limit));
   }
   const std::string out = options.out.empty() ? "-.textproto" : options.out;
   TP_ASSIGN_OR_RETURN(SubmissionFormat format, SubmissionFormatOf(out));

@@ -114,10 +114,11 @@ absl::StatusOr<const InputType*> TypeOf(const std::string& name, const std::vect
       absl::StrCat("the model has no input '", name, "'; it has ", JoinNames(NearestNames(name, names, 8))));
 }
 
-absl::Status Split(const std::string& argument, std::string* name, std::string* value) {
+// `forms`: what may stand there.
+absl::Status Split(const std::string& argument, const char* forms, std::string* name, std::string* value) {
   const size_t equals = argument.find('=');
   if (equals == std::string::npos)
-    return absl::InvalidArgumentError(absl::StrCat("--input '", argument, "' is not NAME=FILE or NAME=1,2,3"));
+    return absl::InvalidArgumentError(absl::StrCat("--input '", argument, "' is not ", forms));
   *name = argument.substr(0, equals);
   *value = argument.substr(equals + 1);
   return absl::OkStatus();
@@ -166,7 +167,7 @@ absl::StatusOr<std::vector<NamedTensor>> ParseInputs(const std::vector<std::stri
   std::vector<NamedTensor> inputs;
   for (const std::string& argument : arguments) {
     std::string name, value;
-    TP_RETURN_IF_ERROR(Split(argument, &name, &value));
+    TP_RETURN_IF_ERROR(Split(argument, "NAME=1,2,3 or NAME=FILE", &name, &value));
     TP_ASSIGN_OR_RETURN(const InputType* type, TypeOf(name, types));
     absl::StatusOr<HostTensor> tensor = ParseOne(value, *type);
     if (!tensor.ok()) return Annotate(tensor.status(), absl::StrCat("--input ", name));
@@ -212,7 +213,7 @@ absl::StatusOr<std::vector<ForwardInput>> ParseForwardInputs(const InputWords& w
   std::vector<ForwardInput> inputs;
   for (const std::string& argument : words.inputs) {
     std::string name, value;
-    TP_RETURN_IF_ERROR(Split(argument, &name, &value));
+    TP_RETURN_IF_ERROR(Split(argument, "NAME=1,2,3, NAME=FILE or NAME=@TENSOR", &name, &value));
     TP_ASSIGN_OR_RETURN(const InputType* type, TypeOf(name, types));
     ForwardInput input{.name = name};
     if (absl::StartsWith(value, "@")) {

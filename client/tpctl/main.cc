@@ -200,7 +200,7 @@ int main(int argc, char** argv) {
     return sub;
   };
 
-  CLI::App* local = app.add_subcommand("local", "A coordinator and CPU workers on this machine");
+  CLI::App* local = app.add_subcommand("local", "A coordinator and workers on this machine");
   local->require_subcommand(1);
   local->fallthrough();
   LocalOptions up, down;
@@ -211,6 +211,7 @@ int main(int argc, char** argv) {
                   "Folder of the endpoint, the logs and the stored models (default ~/.local/state/tensorplane)");
   sub->add_option("--threads", up.threads, "Threads of each worker; 0 = cores / workers")->check(CLI::Range(0, 1024));
   sub->add_option("--model-root", up.model_root, "Weights must lie under it");
+  sub->add_option("--device", up.device, "cpu, or cuda: worker i on GPU i")->check(CLI::IsMember({"cpu", "cuda"}));
   sub->add_option("--coordinator-flag", up.coordinator_flags,
                   "Passed on to tp-coordinator, as --coordinator-flag=--time-scale=2");
   sub->add_option("--worker-flag", up.worker_flags, "Passed on to every tp-worker");
@@ -236,8 +237,9 @@ int main(int argc, char** argv) {
                 [&] { return Explain(globals, explain); });
   sub->add_option("FILE", explain.file, "Submission")->required();
   sub->add_option("--mesh", explain.mesh, "Axes in place of the file's, as tp=4");
-  sub->add_option("--shape", explain.shapes,
-                  "Shape of an input, as ids=1x16; free sizes are 1 (the first) and 16 where left out");
+  sub->add_option(
+      "--shape", explain.shapes,
+      "Shape of an input, as ids=1x16; inputs that are left out share its free sizes, others are 1 (the first) and 16");
   sub->add_option("--against", explain.against, "Another submission: shows what differs");
   sub->add_option("--plan", explain.plan, "auto: in place of the file's plan the one of least cost that is found")
       ->check(CLI::IsMember({"auto"}));

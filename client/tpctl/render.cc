@@ -7,6 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/tpctl/path_groups.h"
+#include "client/tpctl/short_style.h"
+#include "common/base/count.h"
 
 namespace tp::client {
 namespace {
@@ -51,12 +55,37 @@ Json ModulesJson(const std::vector<ModuleDescription>& modules) {
   return list;
 }
 
+// Equal layers are one row.
 std::string ModulesTable(const std::vector<ModuleDescription>& modules) {
-  std::vector<std::vector<std::string>> rows = {{"MODULE", "KIND", "INPUTS", "OUTPUTS", "STYLE"}};
+  std::vector<PathRow> all;
   for (const ModuleDescription& module : modules)
-    rows.push_back({module.path.empty() ? "(root)" : module.path, module.kind, absl::StrJoin(module.inputs, "; "),
-                    absl::StrJoin(module.outputs, "; "), module.style});
-  return Table(rows);
+    all.push_back({module.path, absl::StrCat(module.kind, "\n", absl::StrJoin(module.inputs, "\n"), "\n\n",
+                                             absl::StrJoin(module.outputs, "\n"), "\n\n", module.style)});
+  std::vector<std::vector<std::string>> rows = {{"MODULE", "KIND", "INPUTS", "OUTPUTS", "STYLE"}};
+  for (const PathGroup& group : GroupTrees(all)) {
+    const ModuleDescription& module = modules[group.first];
+    rows.push_back({group.path.empty() ? "(root)" : group.path, module.kind, absl::StrJoin(module.inputs, "\n"),
+                    absl::StrJoin(module.outputs, "\n"), ShortStyle(module.style)});
+  }
+  return Table(rows, kTableWidth);
+}
+
+std::string ParametersTable(const ModelDescription& model) {
+  std::vector<PathRow> all;
+  std::vector<std::vector<std::string>> cells;
+  for (const ParameterDescription& parameter : model.parameters) {
+    std::vector<std::string> locals;
+    for (const LocalBlock& block : parameter.local) locals.push_back(ShapeText(block.shape));
+    cells.push_back({"", absl::StrCat(std::string(DTypeName(parameter.dtype)), ShapeText(parameter.shape)),
+                     PlacementsText(model.summary.mesh, parameter.placements), absl::StrJoin(locals, " ")});
+    all.push_back({parameter.name, absl::StrJoin(cells.back(), "\n")});
+  }
+  std::vector<std::vector<std::string>> rows = {{"PARAMETER", "TYPE", "PLACEMENTS", "LOCAL SHAPES BY RANK"}};
+  for (const PathGroup& group : GroupRows(all)) {
+    rows.push_back(cells[group.first]);
+    rows.back()[0] = group.path;
+  }
+  return Table(rows, kTableWidth);
 }
 
 // The first values of a tensor, for people.
@@ -86,21 +115,62 @@ Json ToJson(const JsonNode& node) {
 
 std::string JsonText(const JsonNode& node) { return Dump(ToJson(node)); }
 
-std::string Table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
-      if (i + 1 < row.size()) line += std::string(widths[i] - row[i].size() + 2, ' ');
+std::vector<std::string> Wrapped(const std::string& text, size_t width) {
+  std::vector<std::string> lines = {""};
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t space = text.find(' ', begin);
+    const std::string word = text.substr(begin, space == std::string::npos ? std::string::npos : space - begin);
+    begin += word.size() + 1;
+    if (lines.back().empty()) {
+      lines.back() = word;
+    } else if (lines.back().size() + 1 + word.size() <= width) {
+      absl::StrAppend(&lines.back(), " ", word);
+    } else {
+      lines.push_back(word);
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
+  }
+  return lines;
+}
+
+std::string Table(const std::vector<std::vector<std::string>>& rows, size_t width) {
+  std::vector<size_t> widths;
+  std::vector<std::vector<std::vector<std::string>>> cells;  // of each row, of each cell its lines
+  size_t columns = 0;
+  for (const auto& row : rows) columns = std::max(columns, row.size());
+  widths.resize(columns);
+  for (const auto& row : rows) {
+    cells.emplace_back();
+    for (size_t i = 0; i < row.size(); ++i) {
+      cells.back().push_back(absl::StrSplit(row[i], '\n'));
+      if (width > 0 && i + 1 == columns) continue;  // pads nothing
+      for (const std::string& line : cells.back().back()) widths[i] = std::max(widths[i], line.size());
+    }
+  }
+  size_t before_last = 0;
+  for (size_t i = 0; i + 1 < columns; ++i) before_last += widths[i] + 2;
+  std::string text;
+  for (auto& row : cells) {
+    std::vector<std::string> beneath;
+    if (width > 0 && row.size() == columns && before_last + row.back()[0].size() > width) {
+      const size_t indent = std::min(row[0][0].find_first_not_of(' '), row[0][0].size()) + 4;
+      for (const std::string& line : Wrapped(row.back()[0], width - std::min(indent, width / 2)))
+        beneath.push_back(std::string(beneath.empty() ? indent : indent + 2, ' ') + line);
+      row.pop_back();
+    }
+    size_t lines = 1;
+    for (const auto& cell : row) lines = std::max(lines, cell.size());
+    for (size_t at = 0; at < lines; ++at) {
+      std::string line;
+      for (size_t i = 0; i < row.size(); ++i) {
+        const std::string piece = at < row[i].size() ? row[i][at] : "";
+        line += piece;
+        if (i + 1 < row.size()) line += std::string(widths[i] - piece.size() + 2, ' ');
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      text += line + "\n";
+    }
+    for (const std::string& line : beneath) text += line + "\n";
   }
   return text;
 }
@@ -148,9 +218,9 @@ std::string SubmitText(const SubmitResult& result, bool dry_run, bool json) {
     absl::StrAppend(&text, result.model.name, " is ", result.model.state, " on ", result.model.mesh.ToString(), ", ",
                     BytesText(result.model.parameter_bytes), " of parameters over its ranks\n");
   if (taken.has_value()) {
-    absl::StrAppend(&text, "took over ", taken->states, taken->states == 1 ? " state, " : " states, ",
-                    BytesText(taken->bytes), ", of which ", BytesText(taken->wire_bytes),
-                    " moved between workers; read ", taken->bytes_read, " bytes of files\n");
+    absl::StrAppend(&text, "took over ", CountText(taken->states, "state"), ", ", BytesText(taken->bytes),
+                    ", of which ", BytesText(taken->wire_bytes), " moved between workers; read ", taken->bytes_read,
+                    " bytes of files\n");
   }
   return text;
 }
@@ -208,15 +278,8 @@ std::string DescribeText(const ModelDescription& model, bool json) {
   for (const InputType& input : model.inputs)
     absl::StrAppend(&text, "input ", input.name, ": ", Name(DTypeName(input.dtype)), SymShapeText(input.shape), "\n");
   if (model.parameters.empty() && model.modules.empty()) return text;
-  std::vector<std::vector<std::string>> rows = {{"PARAMETER", "TYPE", "PLACEMENTS", "LOCAL SHAPES BY RANK"}};
-  for (const ParameterDescription& parameter : model.parameters) {
-    std::vector<std::string> locals;
-    for (const LocalBlock& block : parameter.local) locals.push_back(ShapeText(block.shape));
-    rows.push_back({parameter.name, absl::StrCat(Name(DTypeName(parameter.dtype)), ShapeText(parameter.shape)),
-                    PlacementsText(model.summary.mesh, parameter.placements), absl::StrJoin(locals, " ")});
-  }
-  absl::StrAppend(&text, "\n", Table(rows), "\n", ModulesTable(model.modules), "\n");
-  rows = {{"RANK", "WORKER", "READ FROM FILES", "PARAMETERS IN MEMORY"}};
+  absl::StrAppend(&text, "\n", ParametersTable(model), "\n", ModulesTable(model.modules), "\n");
+  std::vector<std::vector<std::string>> rows = {{"RANK", "WORKER", "READ FROM FILES", "PARAMETERS IN MEMORY"}};
   for (const ModelWorker& worker : model.workers)
     rows.push_back(
         {absl::StrCat(worker.rank), worker.id, BytesText(worker.bytes_read), BytesText(worker.parameter_bytes)});
@@ -251,7 +314,7 @@ std::string ForwardText(const ForwardResult& result, bool json) {
                     ValuesText(output.tensor)});
   int64_t bytes = 0;
   for (const CollectiveRecord& record : result.collectives) bytes += record.bytes;
-  return absl::StrCat(Table(rows), result.collectives.size(), " collectives, ", BytesText(bytes), ", ",
+  return absl::StrCat(Table(rows), CountText(result.collectives.size(), "collective"), ", ", BytesText(bytes), ", ",
                       absl::StrFormat("%.1f ms\n", static_cast<double>(result.duration_us) / 1000));
 }
 

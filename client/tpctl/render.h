@@ -34,8 +34,12 @@ struct JsonNode {
 };
 // Numbers that JSON has not become "NaN", "Infinity" and "-Infinity".
 std::string JsonText(const JsonNode& node);
-// Columns padded to their widest cell; the first row is the header.
-std::string Table(const std::vector<std::vector<std::string>>& rows);
+constexpr size_t kTableWidth = 160;  // of tables whose last column is free text
+// Columns padded to their widest cell, which may have several lines; the first row is the header. A last cell that
+// would pass `width` goes under its row, in pieces (0: never).
+std::string Table(const std::vector<std::vector<std::string>>& rows, size_t width = 0);
+// Lines of at most `width` characters, broken after a comma or a space; a longer word is a line of its own.
+std::vector<std::string> Wrapped(const std::string& text, size_t width);
 // The first values: "[1, 2, 3, ...]".
 std::string ValuesText(const HostTensor& tensor);
 // "1.5 MiB".

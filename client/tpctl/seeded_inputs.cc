@@ -13,13 +13,13 @@ namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-// The first symbol counts a batch, which differs from the other sizes.
-Bindings SizesOf(const FlatModel& model, const std::map<std::string, int64_t>& symbol_limits, int64_t ranks) {
+// The first symbol counts a batch, which differs from the other sizes and which few meshes divide.
+Bindings SizesOf(const FlatModel& model, const std::map<std::string, int64_t>& symbol_limits) {
   Bindings sizes;
   for (const auto& input : model.inputs) {
     for (const Dim& dim : model.values[static_cast<size_t>(input.second)].type.shape) {
       for (const std::string& symbol : dim.Symbols()) {
-        int64_t size = sizes.empty() ? ranks + 1 : (ranks / 16 + 1) * 16;
+        int64_t size = sizes.empty() ? 5 : 16;
         const auto limit = symbol_limits.find(symbol);
         if (limit != symbol_limits.end()) size = std::min(size, limit->second);
         sizes.emplace(symbol, size);
@@ -96,8 +96,8 @@ std::vector<int64_t> IdLimits(const FlatModel& model, const Bindings& sizes) {
 }  // namespace
 
 absl::StatusOr<std::vector<NamedTensor>> SeededInputs(const FlatModel& model,
-                                                      const std::map<std::string, int64_t>& symbol_limits, int ranks) {
-  const Bindings sizes = SizesOf(model, symbol_limits, ranks);
+                                                      const std::map<std::string, int64_t>& symbol_limits) {
+  const Bindings sizes = SizesOf(model, symbol_limits);
   const std::vector<int64_t> limits = IdLimits(model, sizes);
   const Initializer uniform{Initializer::Kind::kUniform, -1, 1};
   std::vector<NamedTensor> inputs;

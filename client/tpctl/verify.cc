@@ -85,7 +85,7 @@ absl::Status Verify(const GlobalOptions& globals, const VerifyOptions& options) 
   TP_ASSIGN_OR_RETURN(const FlatModel flat, FlattenModel(submission.model, submission.compute_dtype));
   TP_ASSIGN_OR_RETURN(std::vector<NamedTensor> inputs, ParseInputs(options.inputs, model.inputs));
   if (inputs.empty()) {
-    TP_ASSIGN_OR_RETURN(inputs, SeededInputs(flat, submission.model.symbol_limits, model.summary.mesh.rank_count()));
+    TP_ASSIGN_OR_RETURN(inputs, SeededInputs(flat, submission.model.symbol_limits));
   }
   std::map<std::string, std::string> kinds;
   for (const FlatModule& module : flat.modules) kinds[module.path] = module.type_name;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/count.h"
 #include "common/base/status.h"
 #include "common/program/compile.h"
 #include "common/program/cost.h"
@@ -189,6 +191,17 @@ int64_t StateBytes(const FlatModel& flat, const std::string& pattern) {
   return bytes;
 }
 
+bool CallsLinear(const FlatModel& flat) {
+  std::set<std::string> linears;
+  for (const FlatModule& module : flat.modules) {
+    if (module.module != nullptr && std::holds_alternative<LinearConfig>(module.module->config))
+      linears.insert(module.path);
+  }
+  return std::any_of(flat.nodes.begin(), flat.nodes.end(), [&](const FlatNode& node) {
+    return node.function == "linear" && linears.contains(node.module_path);
+  });
+}
+
 bool HasSequence(const FlatModel& flat) {
   return std::any_of(flat.nodes.begin(), flat.nodes.end(), [&](const FlatNode& node) {
     return node.function == "linear" && flat.values[node.outputs[0]].type.shape.size() >= 3;
@@ -210,12 +223,17 @@ absl::StatusOr<AutoPlan> FindPlan(const Submission& submission, const AutoPlanOp
     return module.module != nullptr && module.module->sharding.has_value();
   });
   if (sharded > 0) {
-    found.notes.push_back(absl::StrCat(sharded, " modules have a sharding of their own and are left as they are"));
+    found.notes.push_back(
+        absl::StrCat(CountText(sharded, "module"), sharded == 1 ? " has a sharding of its own and is left as it is"
+                                                                : " have a sharding of their own and are left "
+                                                                  "as they are"));
   }
   std::vector<PlanCandidate> candidates = PlanCandidates(flat, sequence);
   Judge judge(submission, options);
   if (std::none_of(candidates.begin(), candidates.end(), [](const auto& one) { return one.is_linear; })) {
-    found.notes.push_back("the model calls no Linear that a style could cut: the plan cuts none");
+    found.notes.push_back(CallsLinear(flat) ? "every Linear that the model calls is placed by a sharding of its own or "
+                                              "of a module above: no style is needed"
+                                            : "the model calls no Linear: the plan cuts none");
     std::erase_if(candidates, [](const auto& one) { return !one.is_embedding; });
   }
   Search search(std::move(candidates), &judge);
@@ -250,9 +268,10 @@ absl::StatusOr<AutoPlan> FindPlan(const Submission& submission, const AutoPlanOp
     if (!candidate.is_embedding) continue;
     const std::vector<Style>& styles = search.ChosenFor(i);
     if (!styles.empty() && !std::holds_alternative<PrepareModuleOutput>(styles[0])) continue;
-    found.notes.push_back(absl::StrCat(candidate.pattern, " stays whole on every rank (",
-                                       StateBytes(flat, candidate.pattern),
-                                       " bytes): a lookup then needs no collective; a memory limit would cut it"));
+    found.notes.push_back(absl::StrCat(
+        candidate.pattern, " stays whole on every rank (", StateBytes(flat, candidate.pattern),
+        " bytes): a lookup then needs no collective; ",
+        options.memory_limit > 0 ? "the memory limit leaves room for that" : "a memory limit would cut it"));
   }
   found.collective_bytes = score.bytes;
   found.collectives = score.collectives;

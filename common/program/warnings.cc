@@ -7,8 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/count.h"
 #include "common/base/status.h"
 #include "common/program/match.h"
+#include "common/program/plan_trials.h"
 
 namespace tp {
 namespace {
@@ -55,7 +57,7 @@ std::string UnevenText(const Mesh& mesh, size_t axis, int64_t size, Placement pl
   const int64_t ranks = static_cast<int64_t>(sizes.size());
   std::string text = absl::StrCat(size, " over ", AxisText(mesh, axis), " gives ", SizesText(sizes), ": ");
   if (idle > 0) {
-    absl::StrAppend(&text, idle, idle == 1 ? " rank holds" : " ranks hold", " nothing");
+    absl::StrAppend(&text, CountText(idle, "rank"), idle == 1 ? " holds" : " hold", " nothing");
   } else {
     absl::StrAppend(&text, "the busiest rank holds ", static_cast<int64_t>(100 * most / even + 0.5) - 100,
                     " % more than its share");
@@ -97,13 +99,6 @@ bool IsGather(const Instruction& instruction) {
   return instruction.step.has_value() && instruction.step->op == RedistributeOp::kAllGather;
 }
 
-absl::StatusOr<int64_t> CollectiveBytes(const ForwardProgram& program, const Bindings& bindings) {
-  TP_ASSIGN_OR_RETURN(const std::vector<CollectiveRecord> records, CollectivesOf(program, bindings));
-  int64_t bytes = 0;
-  for (const CollectiveRecord& record : records) bytes += record.bytes;
-  return bytes;
-}
-
 std::string EntryName(size_t index, const PlanEntry& entry) {
   return absl::StrCat("plan.entries[", index, "] '", entry.pattern, "'");
 }
@@ -137,9 +132,8 @@ std::vector<Change> ChangesOf(size_t index, const PlanEntry& entry) {
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> AvoidableGathers(const Submission& submission, const CompiledModel& compiled,
-                                                          const Bindings& bindings) {
+                                                          const Bindings& bindings, int64_t memory_limit) {
   const ForwardProgram& program = compiled.program;
-  const size_t most_tries = program.mesh.rank_count() > 256 ? 4 : 12;
   std::vector<int> made_by(program.values.size(), -1);
   std::vector<bool> is_state(program.values.size(), false);
   for (const Operand& operand : program.operands) {
@@ -167,27 +161,22 @@ absl::StatusOr<std::vector<std::string>> AvoidableGathers(const Submission& subm
     }
   }
   if (suspects.empty()) return std::vector<std::string>();
-  TP_ASSIGN_OR_RETURN(const int64_t now, CollectiveBytes(program, bindings));
-  Submission changed = submission;
-  changed.model.generation.reset();
-  size_t tries = 0;
+  TP_ASSIGN_OR_RETURN(const TrialCost now, TrialCostOf(compiled, bindings));
+  PlanTrials trials(submission, bindings, memory_limit, program.mesh.rank_count() > 256 ? 4 : 12);
   std::map<const Instruction*, std::pair<int64_t, std::string>> best;  // least bytes for each gather
   for (const auto& [entry, gather] : suspects) {
     for (const Change& change : ChangesOf(entry, submission.plan.entries[entry])) {
-      if (++tries > most_tries) break;
-      changed.plan.entries = submission.plan.entries;
+      std::vector<PlanEntry> entries = submission.plan.entries;
       if (change.style.has_value()) {
-        changed.plan.entries[entry].style = *change.style;
-        changed.plan.entries[entry].input_layouts_written = false;
+        entries[entry].style = *change.style;
+        entries[entry].input_layouts_written = false;
       } else {
-        changed.plan.entries.erase(changed.plan.entries.begin() + static_cast<std::ptrdiff_t>(entry));
+        entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(entry));
       }
-      const absl::StatusOr<CompiledModel> other = CompileForward(changed);
-      if (!other.ok()) continue;
-      const absl::StatusOr<int64_t> bytes = CollectiveBytes(other->program, bindings);
-      if (!bytes.ok() || *bytes >= now) continue;
-      auto [place, added] = best.emplace(gather, std::make_pair(*bytes, change.text));
-      if (!added && *bytes < place->second.first) place->second = {*bytes, change.text};
+      const std::optional<TrialCost> cost = trials.Of(std::move(entries));
+      if (!cost.has_value() || cost->bytes >= now.bytes) continue;
+      auto [place, added] = best.emplace(gather, std::make_pair(cost->bytes, change.text));
+      if (!added && cost->bytes < place->second.first) place->second = {cost->bytes, change.text};
     }
   }
   std::vector<std::string> warnings;
@@ -196,7 +185,7 @@ absl::StatusOr<std::vector<std::string>> AvoidableGathers(const Submission& subm
     if (found == best.end()) continue;
     warnings.push_back(absl::StrCat(instruction.module_path.empty() ? "the root module" : instruction.module_path,
                                     ": all_gather (", instruction.reason, ") can be avoided: ", found->second.second,
-                                    " makes all collectives ", found->second.first, " bytes in place of ", now));
+                                    " makes all collectives ", found->second.first, " bytes in place of ", now.bytes));
   }
   return warnings;
 }
@@ -289,11 +278,17 @@ std::vector<std::string> BatchGathers(const CompiledModel& compiled, const std::
 }
 
 absl::StatusOr<std::vector<std::string>> PlanWarnings(const Submission& submission, const CompiledModel& compiled,
-                                                      const Bindings& bindings) {
-  TP_ASSIGN_OR_RETURN(std::vector<std::string> warnings, AvoidableGathers(submission, compiled, bindings));
+                                                      const Bindings& bindings, int64_t memory_limit) {
+  TP_ASSIGN_OR_RETURN(std::vector<std::string> warnings,
+                      AvoidableGathers(submission, compiled, bindings, memory_limit));
+  TP_ASSIGN_OR_RETURN(const std::vector<std::string> unpaired,
+                      UnpairedStyles(submission, compiled, bindings, memory_limit));
   TP_ASSIGN_OR_RETURN(const std::vector<std::string> uneven, UnevenShards(compiled, bindings));
-  for (const auto& more : {uneven, ReplicatedWeights(compiled, submission.plan.batch_axes),
-                           BatchGathers(compiled, submission.plan.batch_axes)}) {
+  TP_ASSIGN_OR_RETURN(const TrialCost cost, TrialCostOf(compiled, bindings));
+  std::vector<std::string> replicated;
+  if (memory_limit == 0 || cost.memory > memory_limit)
+    replicated = ReplicatedWeights(compiled, submission.plan.batch_axes);
+  for (const auto& more : {unpaired, uneven, replicated, BatchGathers(compiled, submission.plan.batch_axes)}) {
     warnings.insert(warnings.end(), more.begin(), more.end());
   }
   return warnings;

@@ -12,14 +12,19 @@
 
 namespace tp {
 
-// All of the below, in their order. INVALID_ARGUMENT for unbound symbols.
+// All of the below, in their order. With a `memory_limit` (bytes a rank, 0: none) no change is named that would not fit
+// it, and weights that fit it whole are well where they are. INVALID_ARGUMENT for unbound symbols.
 absl::StatusOr<std::vector<std::string>> PlanWarnings(const Submission& submission, const CompiledModel& compiled,
-                                                      const Bindings& bindings);
+                                                      const Bindings& bindings, int64_t memory_limit = 0);
 
 // Gathers that a change of one entry makes fewer: the plan is compiled again with another style or output layout on the
 // module that gathers or on the one that made the value, and the bytes are compared.
 absl::StatusOr<std::vector<std::string>> AvoidableGathers(const Submission& submission, const CompiledModel& compiled,
-                                                          const Bindings& bindings);
+                                                          const Bindings& bindings, int64_t memory_limit = 0);
+// Linears that are cut while those before or after them are not: a RowwiseParallel one whose input is not cut, one
+// without an entry that reads what a ColwiseParallel one made. Each with entries that cut both, which were tried.
+absl::StatusOr<std::vector<std::string>> UnpairedStyles(const Submission& submission, const CompiledModel& compiled,
+                                                        const Bindings& bindings, int64_t memory_limit = 0);
 // States, and free dims at their bound sizes, of which some rank holds nothing or the busiest one over 25 % more than
 // its even share.
 absl::StatusOr<std::vector<std::string>> UnevenShards(const CompiledModel& compiled, const Bindings& bindings);

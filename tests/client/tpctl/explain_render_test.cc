@@ -69,9 +69,87 @@ TEST(ExplainTest, TextShowsTreeCostsAndWarnings) {
   EXPECT_THAT(text, HasSubstr("\n      attn "));
   EXPECT_THAT(text, HasSubstr("\n        q_proj "));
   EXPECT_THAT(text, HasSubstr("cost model: 100 Gflop/s and 20 GB/s of memory a rank, 1 GB/s and 50 us a hop"));
-  EXPECT_THAT(text, HasSubstr("all_reduce  tp    2 ranks  2048"));
+  EXPECT_THAT(text, HasSubstr("\n1      all_reduce  tp    2 ranks  2048"));
+  EXPECT_THAT(text, HasSubstr("output: P(sum) -> R"));
+  EXPECT_THAT(text, Not(HasSubstr("modules that are alike")));
+  EXPECT_THAT(ExplainText(ExplanationOf(MlpSubmission(4, 6, 2), {{"batch", 2}}), false),
+              HasSubstr("\n1 collective, 32 B received by the busiest rank"));
   EXPECT_THAT(ExplainText(ExplanationOf(MlpSubmission(8, 9, 8), {{"batch", 1}}), false),
               HasSubstr("warning: w1.weight: dim 0 of 9 over tp=8"));
+}
+
+size_t LongestLine(const std::string& text) {
+  size_t longest = 0, begin = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+    longest = std::max(longest, end - begin);
+    begin = end + 1;
+  }
+  return longest;
+}
+int Count(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(ExplainTest, EqualLayersAndCollectivesAreOneRow) {
+  const Explanation explanation = ExplanationOf(DecoderSubmission({.layers = 4}, 2), {{"batch", 1}, {"time", 16}});
+  const std::string text = ExplainText(explanation, false);
+  EXPECT_THAT(text, HasSubstr("\n    {0-3} "));
+  EXPECT_THAT(text, HasSubstr("modules that are alike are one row"));
+  EXPECT_EQ(Count(text, "\n        q_proj "), 1);
+  EXPECT_THAT(text, HasSubstr("\nlayers.{0-3}.attn.q_proj.weight  F32[32, 32]   tp=S(0)"));
+  // Two of each layer and the embedding's.
+  EXPECT_THAT(text, HasSubstr("\n4      all_reduce  tp    2 ranks  2048        "));
+  EXPECT_THAT(text, HasSubstr("layers.{0-3}.mlp.w2 "));
+  EXPECT_THAT(text, HasSubstr("\n9 collectives"));
+  EXPECT_LE(LongestLine(text), 160u);
+  const json out = json::parse(ExplainText(explanation, true));
+  EXPECT_EQ(out["collectives"].size(), 9u);
+  int projections = 0;
+  for (const json& module : out["modules"]) projections += module["path"].get<std::string>().ends_with("q_proj");
+  EXPECT_EQ(projections, 4);
+}
+
+TEST(ExplainTest, ALayerThatDiffersStaysApart) {
+  Submission submission = DecoderSubmission({.layers = 4}, 2);
+  for (PlanEntry& entry : submission.plan.entries) {
+    if (entry.pattern == "layers.*.mlp.w2") entry.pattern = "layers.[013].mlp.w2";
+  }
+  const std::string text = ExplainText(ExplanationOf(submission, {{"batch", 1}, {"time", 16}}), false);
+  EXPECT_THAT(text, HasSubstr("\n    {0-1,3} "));
+  EXPECT_THAT(text, HasSubstr("\n    2 "));
+  EXPECT_THAT(text, HasSubstr("\nlayers.{0-1,3}.mlp.w2.weight"));
+  EXPECT_THAT(text, HasSubstr("\nlayers.2.mlp.w2.weight"));
+}
+
+TEST(ExplainTest, ALongStyleGoesUnderItsRow) {
+  Submission submission = MlpSubmission(8, 12, 2);
+  ShardingConfig sharding;
+  for (const char* name : {"weight", "bias"}) sharding.state_shardings[name] = {{"tp", Placement::Shard(0)}};
+  sharding.in_src_shardings["input"] = {{"tp", Placement::Replicate()}};
+  sharding.in_dst_shardings["input"] = {{"tp", Placement::Replicate()}};
+  sharding.out_src_shardings["output"] = {{"tp", Placement::Shard(-1)}};
+  submission.plan.entries[0] = {"w1", sharding};
+  const std::string text = ExplainText(ExplanationOf(submission, {{"batch", 2}}), false);
+  EXPECT_THAT(text, HasSubstr("\n      ShardingConfig(state_shardings={'bias': {'tp': S(0)}"));
+  EXPECT_LE(LongestLine(text), 160u);
+}
+
+TEST(ExplainTest, ReasonsNameTheFunctionThatWasWritten) {
+  // loss = cross_entropy(w2(relu(w1(x))), target), logits cut by class.
+  Submission submission = MlpSubmission(8, 12, 2);
+  auto& graph = std::get<CompositeConfig>(submission.model.root.config);
+  graph.inputs.push_back({"target"});
+  submission.model.inputs.push_back({"target", DType::kI64, {Dim::Symbol("batch")}});
+  graph.nodes = {tp::testing::CallChild("h", "w1", {"x"}),
+                 tp::testing::CallFunction("loss", "cross_entropy", {"h", "target"})};
+  graph.outputs = {{"loss", "loss"}};
+  submission.plan.entries.pop_back();
+  const json out = json::parse(ExplainText(ExplanationOf(submission, {{"batch", 2}}), true));
+  ASSERT_GE(out["collectives"].size(), 2u);
+  for (const json& collective : out["collectives"])
+    EXPECT_THAT(collective["reason"].get<std::string>(), HasSubstr("(cross_entropy) in the root module: P("));
 }
 
 TEST(ExplainTest, ManyEqualRanksAreOneRow) {
@@ -89,10 +167,25 @@ TEST(ExplainTest, ManyEqualRanksAreOneRow) {
 TEST(AgainstTest, EqualPlansDoNotDiffer) {
   const Explanation one = ExplanationOf(MlpSubmission(4, 6, 2), {{"batch", 2}});
   EXPECT_TRUE(DifferencesOf(one, one).empty());
-  EXPECT_THAT(AgainstText(one, one, false), HasSubstr("no difference"));
+  EXPECT_THAT(AgainstText(one, one, false), HasSubstr("the programs are equal (fingerprint "));
   const json out = json::parse(AgainstText(one, one, true));
   EXPECT_EQ(out["differences"], json::array());
   EXPECT_EQ(out["a"], out["b"]);
+  EXPECT_EQ(out["programs_equal"], true);
+}
+
+// Two ways to write one program.
+TEST(AgainstTest, EqualProgramsOfOtherStylesAreEqual) {
+  Submission plain = MlpSubmission(4, 6, 2), sharded = plain;
+  ShardingConfig sharding;
+  for (const char* name : {"weight", "bias"}) sharding.state_shardings[name] = {{"tp", Placement::Shard(0)}};
+  sharding.out_src_shardings["output"] = {{"tp", Placement::Shard(-1)}};
+  sharded.plan.entries[0] = {"w1", sharding};
+  const std::string text =
+      AgainstText(ExplanationOf(plain, {{"batch", 2}}), ExplanationOf(sharded, {{"batch", 2}}), false);
+  EXPECT_THAT(text, HasSubstr("the programs are equal (fingerprint "));
+  EXPECT_THAT(text, HasSubstr("what differs is how they came to be"));
+  EXPECT_THAT(text, HasSubstr("style  w1    ColwiseParallel  ShardingConfig("));
 }
 
 TEST(AgainstTest, SaysWhatDiffers) {
@@ -117,16 +210,30 @@ TEST(AgainstTest, SaysWhatDiffers) {
   EXPECT_THAT(text, HasSubstr("placements"));
   EXPECT_THAT(text, HasSubstr("tp=S(1)"));
   EXPECT_THAT(text, Not(HasSubstr("w1.weight")));
+  EXPECT_THAT(text, Not(HasSubstr("programs are equal")));
+  EXPECT_THAT(text, HasSubstr("\nbusiest rank  parameters "));
+  EXPECT_THAT(text, HasSubstr("\none forward   time "));
+  EXPECT_THAT(text, Not(HasSubstr("_bytes")));
 }
 
 TEST(ExplainShapesTest, FreeSizesHaveDefaults) {
-  const std::vector<ModelInput> inputs = {{"ids", DType::kI64, {Dim::Symbol("batch"), Dim::Symbol("time")}},
-                                          {"x", DType::kF32, {Dim::Symbol("batch"), Dim(8)}}};
-  absl::StatusOr<std::map<std::string, Shape>> shapes = ExplainShapes({"x=3x8"}, inputs);
-  ASSERT_TRUE(shapes.ok()) << shapes.status();
-  EXPECT_EQ(*shapes, (std::map<std::string, Shape>{{"ids", {1, 16}}, {"x", {3, 8}}}));
-  EXPECT_EQ(ExplainShapes({"y=1"}, inputs).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ExplainShapes({"x=axb"}, inputs).status().code(), absl::StatusCode::kInvalidArgument);
+  ModelDef model;
+  const Dim batch = Dim::Symbol("batch"), time = Dim::Symbol("time");
+  model.inputs = {
+      {"ids", DType::kI64, {batch, time}}, {"x", DType::kF32, {batch, Dim(8)}}, {"at", DType::kI64, {time}}};
+  auto shapes_of = [&](const std::vector<std::string>& given) {
+    absl::StatusOr<std::map<std::string, Shape>> shapes = ExplainShapes(given, model);
+    EXPECT_TRUE(shapes.ok()) << shapes.status();
+    return shapes.ok() ? *shapes : std::map<std::string, Shape>();
+  };
+  // A size that inputs share is one size.
+  EXPECT_EQ(shapes_of({}), (std::map<std::string, Shape>{{"ids", {1, 16}}, {"x", {1, 8}}, {"at", {16}}}));
+  EXPECT_EQ(shapes_of({"x=3x8"}), (std::map<std::string, Shape>{{"ids", {3, 16}}, {"x", {3, 8}}, {"at", {16}}}));
+  EXPECT_EQ(shapes_of({"ids=4x9"}), (std::map<std::string, Shape>{{"ids", {4, 9}}, {"x", {4, 8}}, {"at", {9}}}));
+  model.symbol_limits = {{"time", 12}};
+  EXPECT_EQ(shapes_of({}).at("ids"), (Shape{1, 12}));
+  EXPECT_THAT(ExplainShapes({"y=1"}, model).status().ToString(), HasSubstr("no input 'y'; it has x, at or ids"));
+  EXPECT_EQ(ExplainShapes({"x=axb"}, model).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -160,7 +160,10 @@ TEST(FindPlanTest, AMemoryLimitCutsTheEmbedding) {
     }
     EXPECT_TRUE(embedding);
     EXPECT_THAT(cut.notes, Not(Contains(HasSubstr("stays whole"))));
-    // A limit that the whole one fits changes nothing.
+    // A limit that the whole one fits changes nothing, and no note asks for one.
+    const AutoPlan fits = Find(submission, {sequence, needed, kIds});
+    EXPECT_THAT(fits.notes, Contains(HasSubstr("the memory limit leaves room for that")));
+    EXPECT_THAT(fits.notes, Not(Contains(HasSubstr("would cut it"))));
     EXPECT_EQ(EntryTexts(Find(submission, {sequence, needed, kIds}).plan), EntryTexts(whole.plan));
   }
 }
@@ -218,6 +221,22 @@ TEST(FindPlanTest, AModelWithoutLinearsHasAnEmptyPlan) {
   const AutoPlan plan = Find(submission, {.shapes = {{"input", {1, 8}}}});
   EXPECT_THAT(plan.plan.entries, IsEmpty());
   EXPECT_THAT(plan.notes, Contains(HasSubstr("no Linear")));
+}
+
+TEST(FindPlanTest, LinearsThatHaveShardingsAreNotCalledMissing) {
+  Submission submission = MlpSubmission(8, 12, 2);
+  submission.plan.entries.clear();
+  for (Module& child : submission.model.root.children) {
+    child.sharding = ShardingConfig{};
+    child.sharding->state_shardings["weight"] = {{"tp", Placement::Shard(child.name == "w1" ? 0 : 1)}};
+  }
+  const AutoPlan plan = Find(submission, {.shapes = {{"x", {1, 8}}}});
+  EXPECT_THAT(plan.plan.entries, IsEmpty());
+  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("2 modules have a sharding of their own"),
+                                      HasSubstr("every Linear that the model calls is placed by a sharding")));
+  submission.model.root.children[1].sharding.reset();
+  EXPECT_THAT(Find(submission, {.shapes = {{"x", {1, 8}}}}).notes,
+              ElementsAre(HasSubstr("1 module has a sharding of its own and is left as it is")));
 }
 
 TEST(FindPlanTest, WithoutASequenceItSaysSo) {

@@ -60,6 +60,77 @@ TEST(AvoidableGathersTest, TwoColumnsInARow) {
                                                            HasSubstr("RowwiseParallel in plan.entries[1] 'w2'"))));
 }
 
+std::vector<std::string> Unpaired(const Submission& submission, int64_t limit = 0) {
+  absl::StatusOr<std::vector<std::string>> warnings =
+      UnpairedStyles(submission, Compile(submission), {{"batch", 2}, {"time", 16}}, limit);
+  EXPECT_TRUE(warnings.ok()) << warnings.status();
+  return warnings.ok() ? *warnings : std::vector<std::string>();
+}
+
+TEST(UnpairedStylesTest, TheUsualPlansHaveNone) {
+  EXPECT_THAT(Unpaired(MlpSubmission(8, 12, 2)), IsEmpty());
+  EXPECT_THAT(Unpaired(DecoderSubmission({}, 2)), IsEmpty());
+  EXPECT_THAT(Unpaired(tp::testing::SequenceDecoderSubmission({}, 2)), IsEmpty());
+  EXPECT_THAT(Unpaired(MlpSubmission(8, 12, 1)), IsEmpty());
+}
+
+TEST(UnpairedStylesTest, ARowwiseWithoutAColwiseBeforeIt) {
+  Submission submission = MlpSubmission(8, 12, 2);
+  submission.plan.entries.erase(submission.plan.entries.begin());
+  EXPECT_THAT(Unpaired(submission),
+              ElementsAre(AllOf(HasSubstr("w2: RowwiseParallel takes an input cut by features, and its own is tp=R"),
+                                HasSubstr("ColwiseParallel on 'w1' makes it so"))));
+}
+
+// All three layers by one pattern, told once.
+TEST(UnpairedStylesTest, EqualLayersAreToldOnce) {
+  Submission submission = DecoderSubmission({.layers = 3}, 2);
+  std::erase_if(submission.plan.entries, [](const PlanEntry& entry) {
+    return entry.pattern == "layers.*.mlp.w1" || entry.pattern == "layers.*.mlp.w3";
+  });
+  EXPECT_THAT(Unpaired(submission), ElementsAre(AllOf(HasSubstr("layers.0.mlp.w2: RowwiseParallel"),
+                                                      HasSubstr("ColwiseParallel on 'layers.*.mlp.w1'"),
+                                                      HasSubstr("ColwiseParallel on 'layers.*.mlp.w3'"))));
+}
+
+TEST(UnpairedStylesTest, AColwiseThatIsGatheredRightAway) {
+  Submission submission = MlpSubmission(8, 12, 2);
+  std::get<ColwiseParallel>(submission.plan.entries[0].style).output_layouts = Placement::Replicate();
+  submission.plan.entries.pop_back();
+  // The gather of [2, 12] brings 48 bytes, the sum of [2, 8] in its place 64.
+  EXPECT_THAT(Unpaired(submission),
+              ElementsAre(AllOf(HasSubstr("w1: what ColwiseParallel cut is gathered (output of w1: S(1) -> R)"),
+                                HasSubstr("RowwiseParallel on 'w2' with output_layouts=S(-1) in plan.entries[0] 'w1'"),
+                                HasSubstr("64 bytes in place of 48"))));
+}
+
+TEST(UnpairedStylesTest, AWholeWeightOfWhichAPartIsUsed) {
+  Submission submission = MlpSubmission(8, 12, 2);
+  submission.plan.entries.pop_back();
+  EXPECT_THAT(Unpaired(submission), ElementsAre(AllOf(HasSubstr("w2: "), HasSubstr("RowwiseParallel on 'w2'"))));
+}
+
+// What would not fit is not named, and what fits whole need not be cut.
+TEST(PlanWarningsTest, KeepToAMemoryLimit) {
+  Submission submission = MlpSubmission(8, 12, 2);
+  std::get<ColwiseParallel>(submission.plan.entries[0].style).output_layouts = Placement::Replicate();
+  const CompiledModel compiled = Compile(submission);
+  absl::StatusOr<std::vector<std::string>> free = PlanWarnings(submission, compiled, kTwo);
+  ASSERT_TRUE(free.ok());
+  EXPECT_THAT(*free, ElementsAre(HasSubstr("can be avoided")));
+  absl::StatusOr<std::vector<std::string>> tight = PlanWarnings(submission, compiled, kTwo, /*memory_limit=*/100);
+  ASSERT_TRUE(tight.ok());
+  EXPECT_THAT(*tight, IsEmpty());
+  Submission big = MlpSubmission(512, 1024, 4);  // w2 stays whole: 2 MiB of 2.5
+  big.plan.entries.clear();
+  big.plan.entries.push_back(tp::testing::Styled("w1", ColwiseParallel{}));
+  std::get<ColwiseParallel>(big.plan.entries[0].style).output_layouts = Placement::Replicate();
+  const CompiledModel whole = Compile(big);
+  EXPECT_THAT(*PlanWarnings(big, whole, kTwo), ::testing::Contains(HasSubstr("bytes on every rank")));
+  EXPECT_THAT(*PlanWarnings(big, whole, kTwo, /*memory_limit=*/100 << 20),
+              Not(::testing::Contains(HasSubstr("bytes on every rank"))));
+}
+
 TEST(UnevenShardsTest, RanksThatHoldNothing) {
   // 9 hidden features over 8 ranks.
   EXPECT_THAT(Uneven(MlpSubmission(8, 9, 8), kTwo),
