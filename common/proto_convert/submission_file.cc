@@ -3,6 +3,7 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/unknown_field_set.h>
 #include <google/protobuf/util/json_util.h>
@@ -100,6 +101,7 @@ absl::StatusOr<SubmissionFormat> SubmissionFormatOf(std::string_view path) {
 }
 
 absl::StatusOr<v1::Submission> ParseSubmissionMessage(std::string_view bytes, SubmissionFormat format) {
+  const google::protobuf::LogSilencer quiet;  // what is wrong is in the status, not on stderr
   if (bytes.size() > kMaxSubmissionBytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("submission of ", bytes.size(), " bytes is over the limit of ", kMaxSubmissionBytes));

@@ -332,5 +332,19 @@ TEST(InitializerTest, EveryKindRoundTripsAndDefaultsAreFilledIn) {
   EXPECT_EQ(InitializerFromProto(proto, "f").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// The library's own lines on stderr say less than the status, and come between a command's.
+TEST(SubmissionFileTest, WhatIsWrongIsInTheStatusOnly) {
+  ::testing::internal::CaptureStderr();
+  const std::string bytes = "name: \"a\\377\"";
+  EXPECT_EQ(ParseSubmission(bytes, SubmissionFormat::kText).status().message(),
+            "a name or path in the submission is not UTF-8");
+  const std::string field = std::string("\x0a\x01\xff", 3);  // name, of one byte
+  EXPECT_EQ(ParseSubmission(field, SubmissionFormat::kBinary).status().message(),
+            "not a serialized tp.v1.Submission, or one with a string that is not UTF-8");
+  EXPECT_THAT(std::string(ParseSubmission("name: ]", SubmissionFormat::kText).status().message()),
+              HasSubstr("line 1, column 7"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
 }  // namespace
 }  // namespace tp
