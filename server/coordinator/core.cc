@@ -107,8 +107,9 @@ void Core::Impl::On(CallCancelled event) {
 absl::Status Core::Impl::NoSuchModel(const std::string& name) const {
   std::vector<std::string> names;
   for (const auto& [known, model] : models_) names.push_back(known);
-  if (names.empty()) return absl::NotFoundError(absl::StrCat("no model '", name, "'; there are none"));
-  return absl::NotFoundError(absl::StrCat("no model '", name, "'; nearest: ", JoinNames(NearestNames(name, names))));
+  if (names.empty()) return absl::NotFoundError(absl::StrCat("no model '", Cut(name, 128), "'; there are none"));
+  return absl::NotFoundError(
+      absl::StrCat("no model '", Cut(name, 128), "'; nearest: ", JoinNames(NearestNames(name, names))));
 }
 
 absl::StatusOr<ModelState*> Core::Impl::ReadyModel(const std::string& name) {

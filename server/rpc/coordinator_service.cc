@@ -29,8 +29,9 @@ class DeleteCall : public CallSink {
 absl::Status NoSuchModel(const Core& core, const std::string& name) {
   std::vector<std::string> names;
   for (const auto& [known, model] : core.models()) names.push_back(known);
-  return absl::NotFoundError(absl::StrCat("model '", name.substr(0, 128),
-                                          "' does not exist; nearest: ", JoinNames(NearestNames(name, names))));
+  return absl::NotFoundError(
+      absl::StrCat("no model '", Cut(name, 128), "'; ",
+                   names.empty() ? "there are none" : absl::StrCat("nearest: ", JoinNames(NearestNames(name, names)))));
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::GetModel(grpc::CallbackServerContext* context,

@@ -166,8 +166,9 @@ grpc::ServerUnaryReactor* CoordinatorService::DescribeTensor(grpc::CallbackServe
       std::vector<std::string> names;
       for (const auto& [known, tensor] : core.tensors()) names.push_back(known);
       const std::string name = request->name().substr(0, 256);
-      reactor->Finish(ToGrpcStatus(absl::NotFoundError(
-          absl::StrCat("name: no tensor '", name, "'; nearest: ", JoinNames(NearestNames(name, names))))));
+      reactor->Finish(ToGrpcStatus(absl::NotFoundError(absl::StrCat(
+          "name: no tensor '", name, "'; ",
+          names.empty() ? "there are none" : absl::StrCat("nearest: ", JoinNames(NearestNames(name, names)))))));
       return;
     }
     *response->mutable_tensor() = DescriptionOf(it->second);
