@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 
 TEST(DemoPlans, ProgramsCrossTheWire) {
-  for (const char* name : {"mlp", "mlp_sequence", "mlp_sharding", "two_inputs"}) {
+  for (const char* name : {"mlp", "mlp_sequence", "mlp_sharding", "tiny_lm", "two_inputs"}) {
     const std::string path = std::string(TP_SOURCE_DIR "/deploy/demo/") + name + ".textproto";
     absl::StatusOr<std::string> text = ReadWholeFile(path, int64_t{1} << 20);
     ASSERT_TRUE(text.ok()) << text.status();
