@@ -84,6 +84,11 @@ TEST_F(BadInput, Import) {
   Refused({"import", Source("deploy/demo/kjv"), "--out", "/nowhere/plan.pb"}, "NOT_FOUND", {"/nowhere/plan.pb"});
   Refused({"import", Source("deploy/demo/kjv"), "--out", folder_.path() + "/plan.txt"}, "INVALID_ARGUMENT",
           {"plan.txt"});
+  // Heads that can't be cut so: refused as submit and explain do, and nothing is written.
+  const std::string plan = folder_.path() + "/three.pb";
+  Refused({"import", Source("deploy/demo/kjv"), "--tp", "3", "--out", plan}, "INVALID_ARGUMENT",
+          {"8 query heads and 4 key-value heads can be cut over 1, 2, 4 or 8 ranks, not over 3"});
+  EXPECT_FALSE(std::ifstream(plan).good());
 }
 
 TEST_F(BadInput, Plans) {
