@@ -141,6 +141,7 @@ absl::StatusOr<Submission> ImportHuggingFace(const std::string& folder, const Im
   submission.model = BuildLlamaModel(config, TokenizerOf(root, config));
   submission.plan = options.sequence_parallel ? SequenceLlamaPlan(options.degree) : StandardLlamaPlan(options.degree);
   submission.compute_dtype = options.compute_dtype.value_or(DType::kF32);
+  submission.names_compute_dtype = options.compute_dtype.has_value();
   return submission;
 }
 

@@ -13,7 +13,7 @@ namespace tp {
 
 struct ImportOptions {
   int degree = 1;                      // size of the mesh's axis tp
-  std::optional<DType> compute_dtype;  // F32 or BF16; F32 where absent (config.json's torch_dtype does not set it)
+  std::optional<DType> compute_dtype;  // F32 or BF16; unset where absent (config.json's torch_dtype does not set it)
   std::string plan = "standard";
   bool sequence_parallel = false;  // the standard plan with the sequence cut between its weights
   std::string name;                // of the model; from the folder's name where empty

@@ -294,6 +294,7 @@ struct Submission {
   std::string weights_file;  // states without an entry come from this safetensors file under their own path; "" = from
                              // their initializers
   DType compute_dtype = DType::kF32;
+  bool names_compute_dtype = false;  // F32 is asked for, and not what stands where nothing does: GPUs take BF16 then
   uint64_t seed = 0;
 };
 

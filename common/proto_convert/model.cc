@@ -189,6 +189,7 @@ absl::StatusOr<Submission> SubmissionFromProto(const v1::Submission& submission)
   }
   result.weights_file = submission.weights_file();
   if (submission.compute_dtype() != v1::DATA_TYPE_UNSPECIFIED) {
+    result.names_compute_dtype = true;
     TP_ASSIGN_OR_RETURN(result.compute_dtype, DTypeFromProto(submission.compute_dtype(), "compute_dtype"));
     if (result.compute_dtype != DType::kF32 && result.compute_dtype != DType::kBF16) {
       return FieldError("compute_dtype",

@@ -274,7 +274,9 @@ void SubmissionToProto(const Submission& submission, v1::Submission* proto) {
     WeightSourceToProto(source, &(*proto->mutable_weights())[path]);
   }
   proto->set_weights_file(submission.weights_file);
-  if (submission.compute_dtype != DType::kF32) proto->set_compute_dtype(DTypeToProto(submission.compute_dtype));
+  if (submission.names_compute_dtype || submission.compute_dtype != DType::kF32) {
+    proto->set_compute_dtype(DTypeToProto(submission.compute_dtype));
+  }
   proto->set_seed(submission.seed);
 }
 

@@ -4,15 +4,10 @@
 
 #include "common/base/status.h"
 #include "server/coordinator/core_impl.h"
+#include "server/coordinator/worker_kinds.h"
 #include "server/scheduler/choose_workers.h"
 
 namespace tp::server {
-namespace {
-
-// "nccl 2.28.9, cuda 13.0" is of kind "nccl".
-std::string KindOf(const std::string& collectives) { return collectives.substr(0, collectives.find(' ')); }
-
-}  // namespace
 
 void Core::Impl::On(WorkerJoined event) {
   const WorkerDescription& worker = event.worker;
@@ -30,7 +25,7 @@ void Core::Impl::On(WorkerJoined event) {
   }
   for (const auto& [id, other] : workers_) {
     const std::string& theirs = other.description.collectives;
-    if (!other.healthy || KindOf(theirs) != KindOf(worker.collectives) || theirs == worker.collectives) continue;
+    if (!other.healthy || LibraryOf(theirs) != LibraryOf(worker.collectives) || theirs == worker.collectives) continue;
     return refuse(
         absl::FailedPreconditionError(absl::StrCat("worker '", worker.id, "' has ", worker.collectives, ", worker '",
                                                    id, "' ", theirs, ": versions must be equal")));

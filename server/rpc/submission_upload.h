@@ -13,6 +13,7 @@
 #include "common/proto_convert/submission_file.h"
 #include "common/rpc/chunk.h"
 #include "common/rpc/status.h"
+#include "server/coordinator/worker_kinds.h"
 #include "server/rpc/coordinator_service.h"
 
 namespace tp::server {
@@ -45,7 +46,10 @@ class SubmissionUpload : public grpc::ServerReadReactor<Request>,
     }
     if (bytes_->done() && !complete_) {
       complete_ = true;
-      context_.pool->Add([self = this->shared_from_this()] { self->Work(); });
+      context_.loop->Run([self = this->shared_from_this()](const Core& core) {
+        const DType compute_dtype = DefaultComputeDType(core.workers());
+        self->context_.pool->Add([self, compute_dtype] { self->Work(compute_dtype); });
+      });
     }
     this->StartRead(&request_);
   }
@@ -100,13 +104,13 @@ class SubmissionUpload : public grpc::ServerReadReactor<Request>,
     return bytes_->Add(request_.chunk());
   }
 
-  // On the pool.
-  void Work() {
+  // On the pool. `compute_dtype`: where the submission names none.
+  void Work(DType compute_dtype) {
     {
       absl::MutexLock lock(&mutex_);
       if (ended_) return;
     }
-    absl::StatusOr<std::optional<Event>> event = Parse();
+    absl::StatusOr<std::optional<Event>> event = Parse(compute_dtype);
     if (!event.ok()) {
       End(event.status());
       return;
@@ -127,10 +131,14 @@ class SubmissionUpload : public grpc::ServerReadReactor<Request>,
     });
   }
 
-  absl::StatusOr<std::optional<Event>> Parse() {
+  absl::StatusOr<std::optional<Event>> Parse(DType compute_dtype) {
     const std::vector<std::string> arrays = bytes_->Take();
     TP_ASSIGN_OR_RETURN(v1::Submission message, ParseSubmissionMessage(arrays[0], SubmissionFormat::kBinary));
     if (!header_.name().empty()) message.set_name(header_.name());
+    // Written down, so that what is stored does not depend on the workers of another day.
+    if (message.compute_dtype() == v1::DATA_TYPE_UNSPECIFIED && compute_dtype == DType::kBF16) {
+      message.set_compute_dtype(v1::BF16);
+    }
     TP_RETURN_IF_ERROR(ValidateModelName(message.name(), "name"));
     return MakeEvent(std::move(message));
   }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/check.h"
 #include "common/checkpoint/safetensors.h"
 #include "tests/support/cluster.h"
 
@@ -22,32 +23,37 @@ std::vector<std::string> Fakes(int devices) {
   return {absl::StrCat("TP_CUDA_MODULE=", TP_CUDA_OVER_FAKES), absl::StrCat("TP_FAKE_CUDA_DEVICES=", devices)};
 }
 
-void ExpectReference(const Cluster& cluster, int tp) {
-  const std::string model = cluster.SubmitDemo(tp);
-  const nlohmann::json one = nlohmann::json::parse(std::ifstream(Source("deploy/demo/kjv/reference.json")))["cases"][0];
-  const CommandResult text = cluster.Tpctl({"generate", model, "--prompt", one["prompt"], "--max-new-tokens", "64",
-                                            "--ignore-eos", "--output-format", "json"});
-  ASSERT_EQ(text.code, 0) << text.err;
-  EXPECT_EQ(text.json()["token_ids"], one["greedy"]);
-
+// Of the logits of the first prompt from the float64 reference.
+double LargestDifference(const Cluster& cluster, const std::string& model) {
   auto reference = ReadSafetensors(Source("deploy/demo/kjv/reference.safetensors"));
-  ASSERT_TRUE(reference.ok());
+  TP_CHECK(reference.ok());
   const HostTensor &ids = reference->at("ids_0"), &want = reference->at("logits_0");
   const std::vector<int64_t> list(ids.data<int64_t>(), ids.data<int64_t>() + ElementCount(ids.shape));
   TemporaryFolder folder;
   const std::string out = folder.path() + "/logits.safetensors";
   const CommandResult forward =
       cluster.Tpctl({"forward", model, "--input", absl::StrCat("ids=", absl::StrJoin(list, ",")), "--output", out});
-  ASSERT_EQ(forward.code, 0) << forward.err;
+  EXPECT_EQ(forward.code, 0) << forward.err;
   auto outputs = ReadSafetensors(out);
-  ASSERT_TRUE(outputs.ok());
+  TP_CHECK(outputs.ok());
   const HostTensor got = ConvertTo(outputs->at("logits"), DType::kF64), expected = ConvertTo(want, DType::kF64);
-  ASSERT_EQ(ElementCount(got.shape), ElementCount(expected.shape));
+  TP_CHECK(ElementCount(got.shape) == ElementCount(expected.shape));
   double largest = 0;
   for (int64_t i = 0; i < ElementCount(got.shape); ++i) {
     largest = std::max(largest, std::fabs(got.data<double>()[i] - expected.data<double>()[i]));
   }
-  EXPECT_LT(largest, 1e-3);
+  return largest;
+}
+
+void ExpectReference(const Cluster& cluster, int tp) {
+  const std::string model = cluster.SubmitDemo(tp, "F32");
+  const nlohmann::json one = nlohmann::json::parse(std::ifstream(Source("deploy/demo/kjv/reference.json")))["cases"][0];
+  const CommandResult text = cluster.Tpctl({"generate", model, "--prompt", one["prompt"], "--max-new-tokens", "64",
+                                            "--ignore-eos", "--output-format", "json"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.json()["token_ids"], one["greedy"]);
+
+  EXPECT_LT(LargestDifference(cluster, model), 1e-3);
 }
 
 class CudaAtDegree : public ::testing::TestWithParam<std::tuple<int, bool>> {};
@@ -70,6 +76,15 @@ INSTANTIATE_TEST_SUITE_P(Degrees, CudaAtDegree,
                            return absl::StrCat("Tp", std::get<0>(info.param),
                                                std::get<1>(info.param) ? "Graphs" : "Calls");
                          });
+
+TEST(Cuda, ComputesInBF16UnlessTheSubmissionSaysOtherwise) {
+  Cluster cluster(2, {"--device", "cuda"}, Fakes(2));
+  const std::string model = cluster.SubmitDemo(2);
+  const nlohmann::json description = cluster.Tpctl({"describe", model, "--output-format", "json"}).json();
+  for (const auto& parameter : description["parameters"]) EXPECT_EQ(parameter["dtype"], "BF16") << parameter["name"];
+  EXPECT_LT(LargestDifference(cluster, model), 0.5);  // of logits up to about 20
+  EXPECT_EQ(cluster.Tpctl({"verify", model}).code, 0);
+}
 
 TEST(Cuda, AWorkerWithoutItsGpuSaysSo) {
   const CommandResult none =
@@ -101,7 +116,7 @@ TEST(Cuda, TwoWorkersOnOneGpuAreRefusedByName) {
 // A rank that dies ends the epoch for its peers, which serve again with another one.
 TEST(Cuda, ALostRankIsToldAndTheOthersGoOn) {
   Cluster cluster(3, {"--device", "cuda"}, Fakes(3));
-  const std::string model = cluster.SubmitDemo(2);
+  const std::string model = cluster.SubmitDemo(2, "F32");
   const std::vector<std::string> ranks = cluster.WorkersOf(model);
   Process generation({Program("tpctl"), "--server", cluster.server(), "generate", model, "--prompt", "And God said",
                       "--max-new-tokens", "480", "--ignore-eos"});

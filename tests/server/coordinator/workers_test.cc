@@ -1,3 +1,4 @@
+#include "server/coordinator/worker_kinds.h"
 #include "tests/server/coordinator/driver.h"
 
 namespace tp::server {
@@ -60,6 +61,9 @@ TEST(CoreWorkersTest, AMeshIsOfOneKindOfWorker) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()),
               ::testing::HasSubstr("needs 3 workers, 3 are healthy, at most 2 of one kind (nccl 2.28.9, cuda 13.0)"));
+  EXPECT_EQ(DefaultComputeDType(d.core.workers()), DType::kBF16);
+  d.Lose("b");
+  EXPECT_EQ(DefaultComputeDType(d.core.workers()), DType::kF32);  // as many of each: the first by name
 }
 
 TEST(CoreWorkersTest, SilentWorkerIsFencedAfterTheLeaseAndReplacedWhenItComesBack) {
