@@ -4,9 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "common/base/check.h"
 #include "common/base/status.h"
-#include "worker/device/cpu/cpu_device.h"
 
 namespace tp::testing {
 namespace {
@@ -102,18 +100,16 @@ std::vector<uint64_t> RecordingSink::wanted() const {
   return wanted_;
 }
 
-RuntimeCluster::RuntimeCluster(int ranks, WrapDevice wrap, worker::WorkerRuntimeOptions options,
-                               WrapBackend wrap_backend) {
-  sequences_.resize(static_cast<size_t>(ranks), 0);
-  for (int rank = 0; rank < ranks; ++rank) {
-    absl::StatusOr<std::unique_ptr<worker::Device>> device = worker::CreateCpuDevice({.threads = 1});
-    TP_CHECK(device.ok());
-    if (wrap) *device = wrap(rank, *std::move(device));
+RuntimeCluster::RuntimeCluster(std::vector<std::unique_ptr<worker::Device>> devices,
+                               worker::WorkerRuntimeOptions options, const WrapBackend& wrap_backend) {
+  sequences_.resize(devices.size(), 0);
+  for (int rank = 0; rank < static_cast<int>(devices.size()); ++rank) {
+    std::unique_ptr<worker::Device>& device = devices[static_cast<size_t>(rank)];
     std::unique_ptr<worker::CollectiveBackend> backend = worker::CreateInProcessBackend(hub_);
-    if (wrap_backend) backend = wrap_backend(rank, **device, std::move(backend));
+    if (wrap_backend) backend = wrap_backend(rank, *device, std::move(backend));
     sinks_.push_back(std::make_unique<RecordingSink>());
-    runtimes_.push_back(std::make_unique<worker::WorkerRuntime>(*std::move(device), std::move(backend), options,
-                                                                &clock_, sinks_.back().get()));
+    runtimes_.push_back(std::make_unique<worker::WorkerRuntime>(std::move(device), std::move(backend), options, &clock_,
+                                                                sinks_.back().get()));
     runtimes_.back()->Reset(1);
     all_.push_back(rank);
   }

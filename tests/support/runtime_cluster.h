@@ -68,8 +68,12 @@ class RuntimeCluster {
   // What rank's device exchanges tensors by, made around the in-process backend.
   using WrapBackend = std::function<std::unique_ptr<worker::CollectiveBackend>(
       int rank, worker::Device& device, std::unique_ptr<worker::CollectiveBackend>)>;
+  // Ranks on the CPU. In runtime_cluster_cpu.cc, so that a program without that device can have the other one.
   explicit RuntimeCluster(int ranks, WrapDevice wrap = nullptr, worker::WorkerRuntimeOptions options = {},
                           WrapBackend wrap_backend = nullptr);
+  // A rank on each of the devices.
+  explicit RuntimeCluster(std::vector<std::unique_ptr<worker::Device>> devices,
+                          worker::WorkerRuntimeOptions options = {}, const WrapBackend& wrap_backend = nullptr);
 
   int ranks() const { return static_cast<int>(runtimes_.size()); }
   worker::WorkerRuntime& runtime(int rank) { return *runtimes_[rank]; }
