@@ -14,7 +14,9 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 
 // `heads` query heads over `kv` of size `size`: y = o(attn(q(x), k(x), v(x))), x [batch, time, `in`].
-std::string Heads(int in, int heads, int kv, int size) {
+std::string Heads(int in, int heads, int kv, int size,
+                  std::vector<std::string> entries = {Entry("[qkv]", "colwise_parallel {}")}) {
+  entries.push_back(Entry("o", "rowwise_parallel {}"));
   return Model(
              Graph({"x"},
                    {Child("query", "q", {"x"}), Child("key", "k", {"x"}), Child("value", "v", {"x"}),
@@ -24,7 +26,7 @@ std::string Heads(int in, int heads, int kv, int size) {
               Module("attn", absl::StrCat("attention { heads: ", heads, " kv_heads: ", kv, " head_dim: ", size, " }")),
               Linear("o", heads * size, in)},
              {Input("x", "F32", {"batch", "time", absl::StrCat(in)})}) +
-         Plan({Entry("[qkv]", "colwise_parallel {}"), Entry("o", "rowwise_parallel {}")});
+         Plan(entries);
 }
 
 TEST_F(Cases, Field4) {
@@ -166,27 +168,34 @@ TEST_F(Cases, Field10) {
 TEST_F(Cases, Field13) {
   const Doubles q = Waves(16 * 6, 1), k = Waves(4 * 6, 2), v = Waves(4 * 6, 3), vb = Waves(4, 4), o = Waves(6 * 16, 5);
   const Doubles x = Waves(3 * 6, 6);
-  Submit("heads", "tp=4", Heads(6, 8, 2, 2),
-         {{"q.weight", F32({16, 6}, q)},
-          {"k.weight", F32({4, 6}, k)},
-          {"v.weight", F32({4, 6}, v)},
-          {"v.bias", F32({4}, vb)},
-          {"o.weight", F32({6, 16}, o)}});
-  // Rank r: q heads 2r and 2r + 1, kv head r / 2, of 2 rows each.
-  EXPECT_THAT(Local<Shape>(State("heads", "q.weight"), "offset"),
-              ElementsAre(Shape{0, 0}, Shape{4, 0}, Shape{8, 0}, Shape{12, 0}));
-  for (const char* name : {"k.weight", "v.weight"}) {
-    EXPECT_EQ(State("heads", name)["placements"], "tp=GS(0,2)");
-    EXPECT_THAT(Local<Shape>(State("heads", name), "shape"), Each(Shape{2, 6}));
-    EXPECT_THAT(Local<Shape>(State("heads", name), "offset"),
-                ElementsAre(Shape{0, 0}, Shape{0, 0}, Shape{2, 0}, Shape{2, 0}));
-  }
-  EXPECT_THAT(Local<Shape>(State("heads", "v.bias"), "offset"), ElementsAre(Shape{0}, Shape{0}, Shape{2}, Shape{2}));
   const Doubles attended = AttentionOf(LinearOf(x, q, {}, 6), LinearOf(x, k, {}, 6), LinearOf(x, v, vb, 6), 8, 2, 2);
-  const Answer answer = Forward("heads", {{"x", F32({1, 3, 6}, x)}});
-  EXPECT_THAT(answer.Numbers("attended"), Near(attended));
-  EXPECT_THAT(answer.Numbers("y"), Near(LinearOf(attended, o, {}, 16)));
-  EXPECT_THAT(answer.Collectives(), ElementsAre("all_reduce"));
+  const std::string weight = Where("state", "weight", "tp", "shard { dim: 0 }");
+  const std::string bias = Where("state", "bias", "tp", "shard { dim: 0 }");
+  const std::vector<std::string> texts = {
+      Heads(6, 8, 2, 2), Heads(6, 8, 2, 2, {Entry("[qk]", Sharding({weight})), Entry("v", Sharding({weight, bias}))})};
+  for (const std::string& text : texts) {  // whichever style cuts the projections
+    Submit("heads", "tp=4", text,
+           {{"q.weight", F32({16, 6}, q)},
+            {"k.weight", F32({4, 6}, k)},
+            {"v.weight", F32({4, 6}, v)},
+            {"v.bias", F32({4}, vb)},
+            {"o.weight", F32({6, 16}, o)}});
+    // Rank r: q heads 2r and 2r + 1, kv head r / 2, of 2 rows each.
+    EXPECT_THAT(Local<Shape>(State("heads", "q.weight"), "offset"),
+                ElementsAre(Shape{0, 0}, Shape{4, 0}, Shape{8, 0}, Shape{12, 0}));
+    for (const char* name : {"k.weight", "v.weight"}) {
+      EXPECT_EQ(State("heads", name)["placements"], "tp=GS(0,2)");
+      EXPECT_THAT(Local<Shape>(State("heads", name), "shape"), Each(Shape{2, 6}));
+      EXPECT_THAT(Local<Shape>(State("heads", name), "offset"),
+                  ElementsAre(Shape{0, 0}, Shape{0, 0}, Shape{2, 0}, Shape{2, 0}));
+    }
+    EXPECT_THAT(Local<Shape>(State("heads", "v.bias"), "offset"), ElementsAre(Shape{0}, Shape{0}, Shape{2}, Shape{2}));
+    const Answer answer = Forward("heads", {{"x", F32({1, 3, 6}, x)}});
+    EXPECT_THAT(answer.Numbers("attended"), Near(attended));
+    EXPECT_THAT(answer.Numbers("y"), Near(LinearOf(attended, o, {}, 16)));
+    EXPECT_THAT(answer.Collectives(), ElementsAre("all_reduce"));
+    t().Ok({"delete", "heads"});
+  }
 }
 
 TEST_F(Cases, Field14) {

@@ -3,6 +3,8 @@
 // elsewhere:
 //   field 20   Boundary.AFullTensorForASequenceParallelPlanIsCutAndNeverTakenForAShard (with the same sizes)
 //   field 21   Cases.Worked8
+#include <filesystem>
+
 #include "tests/integration/cases_fixture.h"
 
 namespace tp::testing {
@@ -83,6 +85,36 @@ TEST_F(Cases, Field19) {
   std::string other = Ends("weights { key: \"head.weight\" value { alias: \"embed.weight\" } }\n");
   other.replace(other.find("colwise_parallel"), 16, "rowwise_parallel");
   RefusedPlan("tp=4", other, "INVALID_ARGUMENT", {"embed.weight", "head.weight", "S(0)", "S(1)"});
+}
+
+// A checkpoint that says so and has no lm_head.weight.
+TEST_F(Cases, Field19OfAFolder) {
+  const std::string folder = Source("deploy/demo/kjv");
+  auto tensors = ReadSafetensors(folder + "/model.safetensors");
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(folder + "/config.json"));
+  std::map<bool, Answer> answers;
+  std::map<bool, int64_t> bytes;
+  for (const bool tied : {true, false}) {
+    const std::string copy = t().Path(tied ? "tied_folder" : "untied_folder"), file = copy + ".pb";
+    std::filesystem::create_directories(copy);
+    config["tie_word_embeddings"] = tied;
+    std::ofstream(copy + "/config.json") << config;
+    if (tied)
+      tensors->erase("lm_head.weight");
+    else
+      (*tensors)["lm_head.weight"] = tensors->at("model.embed_tokens.weight");
+    ASSERT_TRUE(WriteSafetensors(copy + "/model.safetensors", *tensors).ok());
+    const CommandResult imported = t().cluster().Tpctl({"import", copy, "--tp", "4", "--out", file});
+    ASSERT_EQ(imported.code, 0) << imported.err;
+    const std::string model = tied ? "tied" : "untied";
+    t().Ok({"submit", file, "--name", model});
+    answers[tied] = Forward(model, {{"ids", I64({1, 5}, {256, 65, 110, 100, 32})}});
+    bytes[tied] = t().Json({"describe", model})["parameter_bytes"];
+  }
+  EXPECT_EQ(answers[true].ShapeOf("logits"), (Shape{1, 5, 257}));
+  EXPECT_THAT(answers[true].Numbers("logits"), Near(answers[false].Numbers("logits")));
+  EXPECT_LT(bytes[true], bytes[false]);
 }
 
 TEST_F(Cases, Field22) {
