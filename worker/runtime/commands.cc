@@ -1,7 +1,9 @@
 // What each command does, on the executor thread.
+#include <set>
 #include <utility>
 
 #include "common/base/status.h"
+#include "worker/runtime/mesh_groups.h"
 #include "worker/runtime/runtime_impl.h"
 #include "worker/runtime/share_states.h"
 #include "worker/runtime/tensor_commands.h"
@@ -49,9 +51,11 @@ void WorkerRuntime::Impl::Apply(const Command& command, Ack* ack, std::vector<st
 
 absl::Status WorkerRuntime::Impl::ApplyCommit(const Commit& commit) {
   TP_RETURN_IF_ERROR(stages_->CheckFinished(commit.stage_ids));
+  std::set<uint64_t> meshes;  // with a new model or communicator
   for (uint64_t id : commit.stage_ids) {
     TP_ASSIGN_OR_RETURN(Staged staged, stages_->Take(id));
     if (staged.model != nullptr) {
+      meshes.insert(staged.model->mesh_id);
       models_[staged.model->name] = std::move(staged.model);
       continue;
     }
@@ -73,6 +77,7 @@ absl::Status WorkerRuntime::Impl::ApplyCommit(const Commit& commit) {
       replaced = std::exchange(mesh.communicator, std::move(staged.communicator));
       mesh.epoch = staged.epoch;
       mesh.ended = absl::OkStatus();
+      meshes.insert(staged.mesh_id);
     }
     // Where the old epoch broke off, ranks may differ in their sequences.
     for (auto& [name, model] : models_) {
@@ -82,7 +87,40 @@ absl::Status WorkerRuntime::Impl::ApplyCommit(const Commit& commit) {
       }
     }
   }
+  for (const uint64_t mesh_id : meshes) PrepareGroups(mesh_id);
   return absl::OkStatus();
+}
+
+void WorkerRuntime::Impl::PrepareGroups(uint64_t mesh_id) {
+  std::shared_ptr<Communicator> communicator;
+  uint64_t epoch = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = meshes_.find(mesh_id);
+    if (it == meshes_.end() || !it->second.ended.ok()) return;
+    communicator = it->second.communicator;
+    epoch = it->second.epoch;
+  }
+  if (communicator == nullptr) return;
+  std::vector<std::vector<std::vector<int>>> partitions;
+  for (const auto& entry : models_) {
+    const LoadedModel& model = *entry.second;
+    if (model.mesh_id != mesh_id) continue;
+    for (const ProgramExecutor* executor : {model.forward.get(), model.step.get()}) {
+      if (executor == nullptr || executor->program().mesh.rank_count() != communicator->size()) continue;
+      for (auto& partition : GroupsOf(executor->program())) partitions.push_back(std::move(partition));
+    }
+  }
+  if (partitions.empty()) return;
+  // Peers may still run earlier commands, as before a command's first header.
+  Pace pace(*clock_, absl::ZeroDuration(), progress_);
+  const absl::Status status = communicator->PrepareGroups(partitions, pace.OpeningDeadline());
+  if (status.ok()) return;
+  const std::lock_guard lock(mutex_);
+  const auto it = meshes_.find(mesh_id);
+  if (it == meshes_.end() || it->second.epoch != epoch || !it->second.ended.ok()) return;
+  it->second.ended = absl::AbortedError(
+      absl::StrCat("epoch ", epoch, " ended where its groups were prepared: ", std::string(status.message())));
 }
 
 absl::Status WorkerRuntime::Impl::ApplyRelease(const Command& command, const Release& release) {

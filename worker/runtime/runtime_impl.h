@@ -52,6 +52,8 @@ class WorkerRuntime::Impl {
   void Process(Command command);
   void Apply(const Command& command, Ack* ack, std::vector<std::string>* streamed);
   absl::Status ApplyCommit(const Commit& commit);
+  // Of the programs of the mesh's models; all ranks do it at the same commit. A failure ends the epoch.
+  void PrepareGroups(uint64_t mesh_id);
   absl::Status ApplyRelease(const Command& command, const Release& release);
   absl::Status ApplyShareStates(const Command& command, const ShareStates& share);
   absl::Status ApplyCloseMesh(const Command& command);

@@ -112,9 +112,11 @@ ncclResult_t Launch(Work work) {
   return comm->Defer([work = std::move(work)]() -> Fault {
     cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
     cudaStreamIsCapturing(work.stream, &capturing);
-    std::shared_ptr<void> ticket = capturing == cudaStreamCaptureStatusNone ? work.comm->Ticket() : nullptr;
-    const cudaError_t code = Enqueue(work.stream, [comm = work.comm, ticket = std::move(ticket),
-                                                   operations = work.operations]() mutable { comm->Run(operations); });
+    std::shared_ptr<uint64_t> ticket = capturing == cudaStreamCaptureStatusNone ? work.comm->Ticket() : nullptr;
+    const cudaError_t code =
+        Enqueue(work.stream, [comm = work.comm, ticket = std::move(ticket), operations = work.operations]() mutable {
+          comm->Run(operations, ticket.get());
+        });
     if (code == cudaSuccess) return {};
     return {ncclUnhandledCudaError, std::string("CUDA: ") + cudaGetErrorString(code)};
   });

@@ -95,25 +95,31 @@ std::string ncclComm::error_text() {
   return error_text_;
 }
 
-std::shared_ptr<void> ncclComm::Ticket() {
+std::shared_ptr<uint64_t> ncclComm::Ticket() {
   const Lock lock(mutex_);
-  ++outstanding_;
-  return std::shared_ptr<void>(nullptr, [this](void*) {
+  outstanding_.insert(++issued_);
+  return std::shared_ptr<uint64_t>(new uint64_t(issued_), [this](const uint64_t* ticket) {
     const Lock own(mutex_);
-    --outstanding_;
+    outstanding_.erase(*ticket);
+    delete ticket;
+    changed_.notify_all();
   });
 }
 
 int ncclComm::outstanding() {
   const Lock lock(mutex_);
-  return outstanding_;
+  return static_cast<int>(outstanding_.size());
 }
 bool ncclComm::running() {
   const Lock lock(mutex_);
   return running_ > 0;
 }
 
-void ncclComm::Abort() { aborted = true; }
+void ncclComm::Abort() {
+  const Lock lock(mutex_);
+  aborted = true;
+  changed_.notify_all();
+}
 
 void ncclComm::Free() {
   WaitForStarted();
@@ -125,9 +131,10 @@ void ncclComm::Free() {
   mesh.Close();
 }
 
-void ncclComm::Run(const std::vector<Operation>& operations) {
+void ncclComm::Run(const std::vector<Operation>& operations, const uint64_t* ticket) {
   {
-    const Lock lock(mutex_);
+    Lock lock(mutex_);
+    changed_.wait(lock, [&] { return aborted || ticket == nullptr || *outstanding_.begin() == *ticket; });
     if (aborted) return;
     ++running_;
   }

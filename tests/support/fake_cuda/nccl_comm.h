@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,13 +57,14 @@ struct ncclComm {
   ncclResult_t Note(const tp_fake::Fault& fault);  // its code, which stays
   ncclResult_t error();
   std::string error_text();
-  // On a stream's thread: all of it, or nothing once aborted. After a fault it stands still until then.
-  void Run(const std::vector<tp_fake::Operation>& operations);
+  // On a stream's thread: all of it, or nothing once aborted. After a fault it stands still until then. What has a
+  // ticket waits for all that was issued before it, on whatever stream.
+  void Run(const std::vector<tp_fake::Operation>& operations, const uint64_t* ticket);
   // Marks it; what runs ends soon. Free() waits for that and closes the connections.
   void Abort();
   void Free();
   // Work that was put on streams and has not ended.
-  std::shared_ptr<void> Ticket();
+  std::shared_ptr<uint64_t> Ticket();
   int outstanding();
   bool running();
 
@@ -90,7 +92,9 @@ struct ncclComm {
   bool started_ = false;
   int polls_left_ = 0;
   std::vector<std::function<tp_fake::Fault()>> deferred_;
-  int running_ = 0, outstanding_ = 0;
+  int running_ = 0;
+  uint64_t issued_ = 0;
+  std::set<uint64_t> outstanding_;  // tickets
   std::thread worker_;
 };
 

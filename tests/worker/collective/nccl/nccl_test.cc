@@ -234,6 +234,36 @@ TEST_F(NcclTest, AbortFreesCommunicatorsWhoseWorkWaitsForEachOther) {
   comms.clear();
 }
 
+// NCCL runs what one communicator was given in that order, on whatever streams; others may have none of its time.
+TEST_F(NcclTest, TwoStreamsOfOneCommunicatorKeepTheOrderOfItsCalls) {
+  cuda::StreamWatches watches[2];
+  const std::shared_ptr<InProcessHub> hub = CreateInProcessHub();
+  std::vector<std::unique_ptr<Connector>> connectors;
+  std::vector<std::string> addresses;
+  for (int r = 0; r < 2; ++r) {
+    auto backend = *CreateNcclBackend(FakeNcclOptions(r, &watches[r]), CreateInProcessBackend(hub));
+    connectors.push_back(*backend->Listen(r, 2));
+    addresses.push_back(connectors.back()->Address());
+  }
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      auto comm = *connectors[r]->Connect(addresses, Soon());
+      FakeStream first(r), second(r);
+      std::vector<Array> data;
+      for (int i = 0; i < 40; ++i) data.emplace_back(DType::kF32, 100 + i, [&](int64_t) { return r + i; });
+      for (int i = 0; i < 40; ++i) {
+        FakeStream& stream = (i * 7 + r) % 3 == 0 ? first : second;
+        EXPECT_TRUE(comm->AllReduce(stream, {0, 1}, data[i].data(), 100 + i, DType::kF32, ReduceOp::kSum, Soon()).ok());
+      }
+      EXPECT_TRUE(SyncFakeStream(first.get(), watches[r]).ok());
+      EXPECT_TRUE(SyncFakeStream(second.get(), watches[r]).ok());
+      for (int i = 0; i < 40; ++i) EXPECT_EQ(data[i].Get(99), 2 * i + 1);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 // A graph is run as often as it is launched, and a launch whose peer is gone is overdue.
 TEST_F(NcclTest, CollectivesInAGraph) {
   cuda::StreamWatches watches[2];
