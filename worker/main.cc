@@ -60,6 +60,8 @@ int main(int argc, char** argv) {
       ->envname("TP_CUDA_MODULE");
   app.add_flag("--tf32", device.tf32, "F32 products on a GPU's tensor cores, with 10 bits of mantissa");
   app.add_flag("!--no-graphs", options.runtime.graphs, "Run decode steps call by call, not as CUDA graphs");
+  app.add_flag("--time-products", device.time_products,
+               "Choose the algorithms of a GPU's products by timing them (for meshes of one GPU)");
   app.add_option("--port", port, "Port of health and reflection, on loopback; 0 = any")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();

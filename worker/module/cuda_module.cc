@@ -10,8 +10,9 @@ namespace tp::worker {
 namespace {
 
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const ModuleDeviceOptions& options) {
-  TP_ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> device,
-                      CreateCudaDevice({options.ordinal, *options.memory_limit_bytes, options.tf32}));
+  TP_ASSIGN_OR_RETURN(
+      std::unique_ptr<CudaDevice> device,
+      CreateCudaDevice({options.ordinal, *options.memory_limit_bytes, options.tf32, options.time_products}));
   *options.memory_limit_bytes = device->memory_limit_bytes();
   return device;
 }

@@ -16,6 +16,7 @@ struct ModuleDeviceOptions {
   int ordinal = 0;                        // of the device on this host
   int64_t* memory_limit_bytes = nullptr;  // 0 becomes the device's memory
   bool tf32 = false;                      // F32 products with fewer bits
+  bool time_products = false;             // algorithms of products are chosen by timing
 };
 
 // The build that a module belongs to: C++ types cross the border, so program and module are of one build.

@@ -31,7 +31,8 @@ absl::StatusOr<OpenedDevice> OpenCuda(const OpenOptions& options, int ordinal) {
   TP_ASSIGN_OR_RETURN(const DeviceModule* module, LoadDeviceModule(path));
   OpenedDevice opened;
   opened.memory_limit_bytes = options.memory_limit_bytes;
-  TP_ASSIGN_OR_RETURN(opened.device, module->create_device({ordinal, &opened.memory_limit_bytes, options.tf32}));
+  TP_ASSIGN_OR_RETURN(
+      opened.device, module->create_device({ordinal, &opened.memory_limit_bytes, options.tf32, options.time_products}));
   TP_ASSIGN_OR_RETURN(std::unique_ptr<CollectiveBackend> host, CreateGlooBackend(options.collective_host));
   TP_ASSIGN_OR_RETURN(opened.backend, module->create_backend(*opened.device, std::move(host)));
   return opened;

@@ -13,11 +13,12 @@
 namespace tp::worker {
 
 struct OpenOptions {
-  std::string name = "cpu";                   // or "cuda:N"
-  int threads = 1;                            // of a cpu device
-  int64_t memory_limit_bytes = 0;             // 0 = all of the machine's memory, or the GPU's
-  bool tf32 = false;                          // F32 products of a GPU with 10 bits of mantissa
-  std::string cuda_module;                    // "" = FindCudaModule
+  std::string name = "cpu";        // or "cuda:N"
+  int threads = 1;                 // of a cpu device
+  int64_t memory_limit_bytes = 0;  // 0 = all of the machine's memory, or the GPU's
+  bool tf32 = false;               // F32 products of a GPU with 10 bits of mantissa
+  bool time_products = false;      // algorithms of a GPU's products are chosen by timing: for meshes of one GPU
+  std::string cuda_module;         // "" = FindCudaModule
   std::string collective_host = "127.0.0.1";  // where other workers reach this one
 };
 struct OpenedDevice {

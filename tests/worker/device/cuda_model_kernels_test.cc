@@ -12,6 +12,7 @@
 #include "common/tensor/host_tensor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/device/cuda/cuda_status.h"
 #include "worker/device/cuda/kernels.h"
 #include "worker/device/cuda/product.h"
 #include "worker/runtime/sampler.h"
@@ -276,9 +277,15 @@ class CudaProducts : public CudaModelKernels {
  protected:
   void SetUp() override {
     CudaModelKernels::SetUp();
-    auto created = Products::Create(false, [](int64_t bytes) -> absl::StatusOr<std::unique_ptr<DeviceBuffer>> {
-      return std::make_unique<FakeBuffer>(bytes);
-    });
+    Create([](cudaEvent_t event) { return CudaStatus(cudaEventSynchronize(event), "waiting"); });
+  }
+  void Create(LtPlans::Wait wait) {
+    auto created = Products::Create(
+        false,
+        [](int64_t bytes) -> absl::StatusOr<std::unique_ptr<DeviceBuffer>> {
+          return std::make_unique<FakeBuffer>(bytes);
+        },
+        std::move(wait));
     ASSERT_TRUE(created.ok()) << created.status();
     products_ = std::move(*created);
   }
@@ -340,11 +347,20 @@ TEST_F(CudaProducts, AShapeIsPlannedOnce) {
   Check(DType::kF32, DType::kF32, DType::kF32, 33, Activation::kNone, true);
   const int planned = tp_fake::CallsOf("cublasLtMatmulAlgoGetHeuristic"), timed = tp_fake::CallsOf("cublasLtMatmul");
   EXPECT_EQ(planned, 1);
+  EXPECT_GT(timed, 1);  // its candidates were timed
   Check(DType::kF32, DType::kF32, DType::kF32, 33, Activation::kNone, true);
   EXPECT_EQ(tp_fake::CallsOf("cublasLtMatmulAlgoGetHeuristic"), 1);
   EXPECT_EQ(tp_fake::CallsOf("cublasLtMatmul"), timed + 1);
   Check(DType::kF32, DType::kF32, DType::kF32, 33, Activation::kNone, false);
   EXPECT_EQ(tp_fake::CallsOf("cublasLtMatmulAlgoGetHeuristic"), 2);
+}
+
+// The same algorithm on every rank: that of the library's first candidate.
+TEST_F(CudaProducts, NothingIsTimedUnlessAskedFor) {
+  Create(nullptr);
+  const int before = tp_fake::CallsOf("cublasLtMatmul");
+  Check(DType::kF32, DType::kF32, DType::kF32, 33, Activation::kNone, true);
+  EXPECT_EQ(tp_fake::CallsOf("cublasLtMatmul"), before + 1);
 }
 
 TEST_F(CudaProducts, ErrorsOfTheLibraryAreTold) {

@@ -57,8 +57,13 @@ class Impl : public CudaDevice {
   Impl(const CudaDeviceOptions& options, std::string name, std::string bus_id, std::shared_ptr<cuda::Memory> memory)
       : options_(options), name_(std::move(name)), bus_id_(std::move(bus_id)), memory_(std::move(memory)) {}
   absl::Status Init() {
-    TP_ASSIGN_OR_RETURN(
-        products_, cuda::Products::Create(options_.tf32, [this](int64_t bytes) { return memory_->Allocate(bytes); }));
+    cuda::LtPlans::Wait wait = nullptr;
+    if (options_.time_products) {
+      wait = [](cudaEvent_t event) { return CudaStatus(cudaEventSynchronize(event), "timing a product"); };
+    }
+    TP_ASSIGN_OR_RETURN(products_,
+                        cuda::Products::Create(
+                            options_.tf32, [this](int64_t bytes) { return memory_->Allocate(bytes); }, wait));
     return absl::OkStatus();
   }
 

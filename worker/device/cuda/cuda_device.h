@@ -17,6 +17,9 @@ struct CudaDeviceOptions {
   int ordinal = 0;
   int64_t memory_limit_bytes = 0;  // 0 = the GPU's memory
   bool tf32 = false;               // F32 products on tensor cores, with 10 bits of mantissa
+  // The fastest algorithm of each product is found by timing at its first use. Ranks may choose differently then, so
+  // products that they all compute alike may differ in their last bits: for meshes of one GPU.
+  bool time_products = false;
 };
 
 // What collectives on the device need of it.

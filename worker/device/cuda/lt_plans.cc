@@ -213,7 +213,7 @@ absl::Status LtPlans::Run(cudaStream_t stream, const LtProduct& product, const v
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   TP_RETURN_IF_ERROR(CudaStatus(cudaStreamIsCapturing(stream, &capture), "a stream"));
   const bool keep = plans_.size() < kMostPlans;
-  const bool time = keep && capture == cudaStreamCaptureStatusNone;
+  const bool time = keep && wait_ != nullptr && capture == cudaStreamCaptureStatusNone;
   TP_ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Make(product, bias != nullptr));
   if (bias != nullptr) TP_RETURN_IF_ERROR(SetBias(plan->operation, bias));
   TP_ASSIGN_OR_RETURN(const auto candidates, Candidates(*plan, align, time ? kCandidates : 1));

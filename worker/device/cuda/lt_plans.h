@@ -37,16 +37,17 @@ class LtPlans {
   // Returns when the event is done; how the thread may wait.
   using Wait = std::function<absl::Status(cudaEvent_t)>;
 
-  // `workspace` outlives it. INTERNAL where cuBLASLt does not start.
+  // `workspace` outlives it; `wait` nullptr: nothing is timed. INTERNAL where cuBLASLt does not start.
   static absl::StatusOr<std::unique_ptr<LtPlans>> Create(bool tf32, void* workspace, int64_t workspace_bytes,
                                                          Wait wait);
   ~LtPlans();
   LtPlans(const LtPlans&) = delete;
   LtPlans& operator=(const LtPlans&) = delete;
 
-  // At the first use of a shape the library's candidates are timed on the stream, which is waited for, and the fastest
-  // is kept for good; while the stream records a graph its first candidate is. `bias` may be nullptr. UNIMPLEMENTED
-  // where the library has no such product.
+  // At the first use of a shape the candidate that the library ranks first is kept for good: the same on equal GPUs, so
+  // that products which all ranks compute alike have the same bits. With `wait` its candidates are timed on the stream,
+  // which is waited for, and the fastest is kept (not while the stream records a graph). `bias` may be nullptr.
+  // UNIMPLEMENTED where the library has no such product.
   absl::Status Run(cudaStream_t stream, const LtProduct& product, const void* a, const void* b, const void* bias,
                    void* d);
 

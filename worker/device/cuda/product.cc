@@ -74,9 +74,6 @@ bool BatchDims(absl::Span<const int64_t> a, absl::Span<const int64_t> b, absl::S
 absl::StatusOr<std::unique_ptr<Products>> Products::Create(bool tf32, Allocate allocate, LtPlans::Wait wait) {
   auto products = std::unique_ptr<Products>(new Products(std::move(allocate)));
   TP_ASSIGN_OR_RETURN(products->workspace_, products->allocate_(kWorkspaceBytes));
-  if (wait == nullptr) {
-    wait = [](cudaEvent_t event) { return CudaStatus(cudaEventSynchronize(event), "waiting for a product"); };
-  }
   TP_ASSIGN_OR_RETURN(products->plans_,
                       LtPlans::Create(tf32, products->workspace_->data(), kWorkspaceBytes, std::move(wait)));
   return products;

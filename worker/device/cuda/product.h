@@ -16,15 +16,15 @@
 namespace tp::worker::cuda {
 
 // One a device, owned by its thread; its workspace and scratch are shared by all products, so those of different
-// streams must not run at once. Work is put on the stream and the call returns, but for the first use of a shape, which
-// times the library's algorithms (LtPlans). F32, BF16 and F16, sums in F32. Memory that a recorded graph may use stays
-// until the end.
+// streams must not run at once. Work is put on the stream and the call returns, but for the first use of a shape where
+// the library's algorithms are timed (LtPlans). F32, BF16 and F16, sums in F32. Memory that a recorded graph may use
+// stays until the end.
 class Products {
  public:
   using Allocate = std::function<absl::StatusOr<std::unique_ptr<DeviceBuffer>>(int64_t bytes)>;
 
-  // F32 products are in TF32 where `tf32`. Takes 32 MiB for the library. `wait`: how the thread waits for an event;
-  // cudaEventSynchronize unless given.
+  // F32 products are in TF32 where `tf32`. Takes 32 MiB for the library. `wait`: algorithms are timed, and this is how
+  // the thread waits for an event.
   static absl::StatusOr<std::unique_ptr<Products>> Create(bool tf32, Allocate allocate, LtPlans::Wait wait = nullptr);
   ~Products();
   Products(const Products&) = delete;
