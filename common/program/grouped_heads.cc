@@ -3,6 +3,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/names.h"
 #include "common/model/validate.h"
 
@@ -65,7 +66,7 @@ std::string LegalDegrees(int64_t query_heads, int64_t key_heads) {
   for (int64_t degree = 1; degree <= query_heads; ++degree) {
     if (CanCut(query_heads, key_heads, degree)) legal.push_back(absl::StrCat(degree));
   }
-  return JoinNames(legal);
+  return absl::StrJoin(legal, ", ");
 }
 
 }  // namespace
@@ -91,8 +92,8 @@ void CheckHeads(const FlatModel& model, ResolvedPlan* plan, Problems* problems) 
       if (query_linears.empty()) continue;
       if (!CanCut(query_heads, key_heads, degree)) {
         const std::string text =
-            absl::StrCat(query_heads, " query heads and ", key_heads, " key-value heads can be cut over ",
-                         LegalDegrees(query_heads, key_heads), " ranks, not over ", degree);
+            absl::StrCat(query_heads, " query heads and ", key_heads, " key-value heads can't be cut over ", degree,
+                         " ranks; legal degrees: ", LegalDegrees(query_heads, key_heads));
         if (text != listed) {
           problems->Invalid(absl::StrCat(node.module_path.empty() ? "the root module" : node.module_path, ": ", text));
         }

@@ -87,7 +87,7 @@ TEST_F(BadInput, Import) {
   // Heads that can't be cut so: refused as submit and explain do, and nothing is written.
   const std::string plan = folder_.path() + "/three.pb";
   Refused({"import", Source("deploy/demo/kjv"), "--tp", "3", "--out", plan}, "INVALID_ARGUMENT",
-          {"8 query heads and 4 key-value heads can be cut over 1, 2, 4 or 8 ranks, not over 3"});
+          {"8 query heads and 4 key-value heads can't be cut over 3 ranks; legal degrees: 1, 2, 4, 8"});
   EXPECT_FALSE(std::ifstream(plan).good());
 }
 

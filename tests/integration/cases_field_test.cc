@@ -200,12 +200,14 @@ TEST_F(Cases, Field13) {
 
 TEST_F(Cases, Field14) {
   Submit("before", "tp=2", OneLinear(2, 2, false, "colwise_parallel {}"), {{"fc.weight", Arange({2, 2})}});
-  RefusedPlan("tp=8", Heads(4, 52, 52, 1), "INVALID_ARGUMENT",
-              {"attn: 52 query heads and 52 key-value heads", "1, 2, 4, 13, 26 or 52 ranks, not over 8"});
-  RefusedPlan("tp=5", Heads(4, 40, 8, 1), "INVALID_ARGUMENT",
-              {"attn: 40 query heads and 8 key-value heads", "1, 2, 4, 8 or 40 ranks, not over 5"});
+  RefusedPlan(
+      "tp=8", Heads(4, 52, 52, 1), "INVALID_ARGUMENT",
+      {"attn: 52 query heads and 52 key-value heads", "can't be cut over 8 ranks; legal degrees: 1, 2, 4, 13, 26, 52"});
+  RefusedPlan(
+      "tp=5", Heads(4, 40, 8, 1), "INVALID_ARGUMENT",
+      {"attn: 40 query heads and 8 key-value heads", "can't be cut over 5 ranks; legal degrees: 1, 2, 4, 8, 40"});
   RefusedPlan("tp=8", Heads(4, 28, 4, 1), "INVALID_ARGUMENT",
-              {"attn: 28 query heads and 4 key-value heads", "1, 2, 4 or 28 ranks, not over 8"});
+              {"attn: 28 query heads and 4 key-value heads", "can't be cut over 8 ranks; legal degrees: 1, 2, 4, 28"});
   EXPECT_EQ(Run("before", {"--input", "x=1,1"}).Numbers("y"), (Doubles{1, 5}));
   // The same model at a degree that is in the list.
   Submit("after", "tp=4", Heads(4, 28, 4, 1) + "seed: 1\n");

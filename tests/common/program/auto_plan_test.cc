@@ -179,7 +179,7 @@ TEST(FindPlanTest, HeadsThatCantBeCutAreRefusedAsInCompile) {
   const absl::Status status = FindPlan(DecoderSubmission({}, 3), {.shapes = kIds}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("8 query heads and 4 key-value heads can be cut over 1, 2, 4 or 8 ranks, not over 3"));
+              HasSubstr("8 query heads and 4 key-value heads can't be cut over 3 ranks; legal degrees: 1, 2, 4, 8"));
 }
 
 TEST(FindPlanTest, ATiedEmbeddingGoesWithTheHead) {

@@ -205,8 +205,8 @@ TEST(ShardingTest, GroupedHeads) {
   ExpectEqual(DecoderSubmission({.layers = 1, .vocabulary = 21}, 1), submission,
               {Tp(2), Tp(4), Tp(8), {{"dp", 2}, {"tp", 8}}}, {{"ids", ids}}, "logits");
   submission.plan.mesh = Tp(3);
-  EXPECT_THAT(Refusal(submission), HasSubstr("8 query heads and 4 key-value heads can be cut over 1, 2, 4 or 8 ranks, "
-                                             "not over 3"));
+  EXPECT_THAT(Refusal(submission),
+              HasSubstr("8 query heads and 4 key-value heads can't be cut over 3 ranks; legal degrees: 1, 2, 4, 8"));
   // Heads cut over two axes: right, at the price of a gather.
   for (PlanEntry& entry : submission.plan.entries) {
     auto& sharding = std::get<ShardingConfig>(entry.style);
