@@ -2,6 +2,7 @@
 
 #include <fake_runtime.h>
 
+#include <chrono>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -139,7 +140,7 @@ absl::Status SyncFakeStream(cudaStream_t stream, cuda::StreamWatches& watches) {
   absl::Status status;
   while (cudaStreamQuery(stream) == cudaErrorNotReady) {
     status.Update(watches.Poll());
-    std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   return status;
 }

@@ -321,7 +321,8 @@ class NcclCommunicator : public Communicator, public cuda::StreamWatch {
     return handles_->Watch(call.stream, {call.deadline, call.what, {call.group.begin(), call.group.end()}});
   }
   absl::Status Settle(const Call& call, ncclResult_t code) {
-    return handles_->Settle(call.comm, code, call.what, call.deadline);
+    if (code == ncclSuccess) return absl::OkStatus();
+    return handles_->Settle(call.comm, code, {call.deadline, call.what, {call.group.begin(), call.group.end()}});
   }
   // The host group leaves arguments that it refuses without harm.
   absl::Status OfHost(absl::Status status) {

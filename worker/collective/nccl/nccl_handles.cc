@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -49,7 +50,7 @@ absl::Status NcclHandles::Connect(const ncclUniqueId& id, absl::Time deadline) {
   config.blocking = 0;
   const ncclResult_t code = ncclCommInitRankConfig(&all_, host_->size(), id, host_->rank(), &config);
   if (all_ == nullptr) return Fail(NcclStatus(code, "connecting NCCL", ncclGetLastError(nullptr)));
-  return Settle(all_, code, "connecting NCCL", deadline);
+  return Settle(all_, code, {deadline, "connecting NCCL", Everybody()});
 }
 
 absl::Status NcclHandles::Split(const std::vector<int>& group, absl::Time deadline) {
@@ -69,10 +70,10 @@ absl::Status NcclHandles::Split(const std::vector<int>& group, absl::Time deadli
   config.blocking = 0;
   ncclComm_t comm = nullptr;
   const ncclResult_t code = ncclCommSplit(all_, color, key, &comm, &config);
-  const absl::Status split = Settle(all_, code, "splitting NCCL", deadline);
+  const absl::Status split = Settle(all_, code, {deadline, "splitting NCCL", Everybody()});
   if (!split.ok() || comm == nullptr) return split;
   groups_.emplace(group, comm);
-  return Settle(comm, ncclInProgress, "connecting a group of NCCL", deadline);
+  return Settle(comm, ncclInProgress, {deadline, "connecting a group of NCCL", group});
 }
 
 ncclComm_t NcclHandles::Find(absl::Span<const int> group) const {
@@ -87,27 +88,24 @@ absl::Status NcclHandles::Alive() {
   return absl::OkStatus();
 }
 
-absl::Status NcclHandles::Settle(ncclComm_t comm, ncclResult_t code, const char* what, absl::Time deadline) {
+absl::Status NcclHandles::Settle(ncclComm_t comm, ncclResult_t code, const WatchedWork& work) {
   if (code == ncclSuccess) return absl::OkStatus();
-  if (code != ncclInProgress) return Fail(NcclStatus(code, what, ncclGetLastError(comm)));
+  if (code != ncclInProgress) return Fail(NcclStatus(code, work.what, ncclGetLastError(comm)));
   absl::Time looked = absl::Now();
   for (int64_t round = 0;; ++round) {
     ncclResult_t state = ncclSuccess;
     code = ncclCommGetAsyncError(comm, &state);
     if (code == ncclSuccess && state == ncclSuccess) return absl::OkStatus();
     if (code != ncclSuccess || state != ncclInProgress) {
-      return Fail(NcclStatus(code != ncclSuccess ? code : state, what, ncclGetLastError(comm)));
+      return Fail(NcclStatus(code != ncclSuccess ? code : state, work.what, ncclGetLastError(comm)));
     }
     if (abort_->set()) return Fail(abort_->status());
     const absl::Time now = absl::Now();
-    if (now >= deadline) {
-      return Fail(
-          absl::DeadlineExceededError(absl::StrCat("rank ", host_->rank(), ": ", what, " is still in progress")));
-    }
+    if (now >= work.deadline) return FailOverdue(work);
     if (now - looked >= kLook) {
       looked = now;
       const absl::Status peers = host_->CheckPeers({});
-      if (!peers.ok()) return Fail(Annotate(peers, what));
+      if (!peers.ok()) return Fail(Annotate(peers, work.what));
     }
     if (round < 100) {
       std::this_thread::yield();
@@ -185,14 +183,25 @@ absl::Status NcclHandles::CheckAsync() {
 absl::Status NcclHandles::CheckOverdue(absl::Time now) {
   for (const Pending& pending : pending_) {
     if (now < pending.work.deadline) continue;
-    const std::string text = absl::StrCat("rank ", host_->rank(), ": ", TextOf(pending.work), " is overdue");
-    // Who waits as well says so to the others; who does not is named.
-    const absl::Status others = host_->Barrier(pending.work.group, absl::Now() + kGrace);
-    if (others.code() == absl::StatusCode::kUnavailable) return Fail(Annotate(others, text));
-    return Fail(absl::DeadlineExceededError(
-        absl::StrCat(text, ": ", others.ok() ? "all of its ranks wait" : std::string(others.message()))));
+    const WatchedWork work = pending.work;  // what is pending goes with the failure
+    return FailOverdue(work);
   }
   return absl::OkStatus();
+}
+
+absl::Status NcclHandles::FailOverdue(const WatchedWork& work) {
+  const std::string text = absl::StrCat("rank ", host_->rank(), ": ", TextOf(work), " is overdue");
+  // Who waits as well says so to the others; who does not is named.
+  const absl::Status others = host_->Barrier(work.group, absl::Now() + kGrace);
+  if (others.code() == absl::StatusCode::kUnavailable) return Fail(Annotate(others, text));
+  return Fail(absl::DeadlineExceededError(
+      absl::StrCat(text, ": ", others.ok() ? "all of its ranks wait" : std::string(others.message()))));
+}
+
+std::vector<int> NcclHandles::Everybody() const {
+  std::vector<int> all(static_cast<size_t>(host_->size()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 absl::Status NcclHandles::Fail(absl::Status status) {

@@ -1,7 +1,7 @@
 // The NCCL communicators of one mesh: the one of all ranks and those split from it; calls that are in progress, work
 // that is on streams, and the end of all when something fails. Example:
 //   ncclGroupStart();  ncclSend(..);  ncclRecv(..);
-//   TP_RETURN_IF_ERROR(handles.Settle(handles.all(), ncclGroupEnd(), "exchange", deadline));
+//   TP_RETURN_IF_ERROR(handles.Settle(handles.all(), ncclGroupEnd(), {deadline, "all_to_all", group}));
 //   TP_RETURN_IF_ERROR(handles.Watch(stream, {deadline, "all_to_all", group}));
 #pragma once
 
@@ -50,7 +50,7 @@ class NcclHandles {
   // OK while calls may be made: ABORTED after Abort() and after a failure, naming it.
   absl::Status Alive();
   // Waits for a call that is in progress. Fails with what NCCL says, the deadline or the abort.
-  absl::Status Settle(ncclComm_t comm, ncclResult_t code, const char* what, absl::Time deadline);
+  absl::Status Settle(ncclComm_t comm, ncclResult_t code, const WatchedWork& work);
   // All that is on `stream` until now must be done by the deadline. Not while the stream captures.
   absl::Status Watch(cudaStream_t stream, WatchedWork work);
   // As StreamWatch::Poll.
@@ -67,6 +67,9 @@ class NcclHandles {
   absl::Status Retire();  // forgets what is done
   absl::Status CheckAsync();
   absl::Status CheckOverdue(absl::Time now);
+  // Fails with DEADLINE_EXCEEDED naming who does not wait as well.
+  absl::Status FailOverdue(const WatchedWork& work);
+  std::vector<int> Everybody() const;
   void StartAbort();
 
   const NcclOptions options_;
