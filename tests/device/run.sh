@@ -94,7 +94,7 @@ awk -F '\t' -v gpu="$gpu" '
   BEGIN { gsub(/["\\]/, " ", gpu); printf "{\"gpu\": \"%s\", \"rows\": [", gpu }
   {
     gsub(/["\\]/, " ")
-    printf "%s\n {\"part\": \"%s\", \"name\": \"%s\", \"result\": \"%s\", \"number\": %s", NR > 1 ? "," : "", $1, $2, $3, $4
+    printf "%s\n {\"part\": \"%s\", \"name\": \"%s\", \"result\": \"%s\", \"number\": %s", (NR > 1 ? "," : ""), $1, $2, $3, $4
     if ($5 != "") printf ", \"unit\": \"%s\"", $5
     if ($6 != "") printf ", \"share\": %s, \"of\": \"%s\"", $6, $7
     printf "}"

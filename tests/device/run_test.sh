@@ -59,6 +59,8 @@ for row in 'suite +Gpu/KernelSweep.Reductions/Cuda +passed' 'nccl +NcclLibrary.C
 done
 grep -q '"name": "copy on the device", "result": "measured", "number": [0-9.e+]*, "unit": "GB/s"' "$work/out/device.json" ||
   die "device.json: $(cat "$work/out/device.json")"
+[ "$(grep -c '^ {"part": .*}' "$work/out/device.json")" -eq "$(wc -l <"$work/out/device.rows")" ] &&
+  [ "$(tail -n 1 "$work/out/device.json")" = "]}" ] || die "device.json lacks rows: $(cat "$work/out/device.json")"
 
 # What fails is told, in the exit status too.
 printf '#!/bin/sh\n[ "$1" = probe ] && { echo cuda:0; exit 0; }\n[ "$1" = nccl ] && { echo broken; exit 3; }\nexit 0\n' >"$work/bad"
