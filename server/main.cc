@@ -71,6 +71,12 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--check-collectives", options.check_collectives,
                "Workers agree on every collective call before its payload; slower, for finding what diverges");
+  app.add_option("--tls-cert", options.tls.cert, "Certificate to serve with (PEM); turns TLS on")
+      ->envname("TP_TLS_CERT");
+  app.add_option("--tls-key", options.tls.key, "Its private key (PEM)")->envname("TP_TLS_KEY");
+  app.add_option("--tls-ca", options.tls.ca,
+                 "Only clients and workers whose certificate this authority signed are served")
+      ->envname("TP_TLS_CA");
   app.add_flag("--insecure", insecure, "Serve plain text on addresses other than loopback");
   try {
     app.parse(argc, argv);
@@ -82,9 +88,11 @@ int main(int argc, char** argv) {
                                 : log_level == "error"   ? tp::LogLevel::kError
                                                          : tp::LogLevel::kInfo);
   if (absl::Status valid = tp::ValidateHostPort(options.listen); !valid.ok()) return Fail(valid);
-  if (!tp::IsLoopback(options.listen) && !insecure) {
+  if (absl::Status valid = tp::CheckTls(options.tls, /*server=*/true); !valid.ok()) return Fail(valid);
+  if (!tp::IsLoopback(options.listen) && !insecure && !options.tls.any()) {
     return Fail(absl::FailedPreconditionError(absl::StrCat(
-        "--listen ", options.listen, " is not loopback and would serve plain text; add --insecure to allow it")));
+        "--listen ", options.listen,
+        " is not loopback and would serve plain text; give --tls-cert and --tls-key, or --insecure to allow it")));
   }
 
   // Before any thread starts, so that only this thread gets the signals.

@@ -62,6 +62,12 @@ int main(int argc, char** argv) {
   app.add_flag("!--no-graphs", options.runtime.graphs, "Run decode steps call by call, not as CUDA graphs");
   app.add_flag("--time-products", device.time_products,
                "Choose the algorithms of a GPU's products by timing them (for meshes of one GPU)");
+  app.add_option("--tls-cert", options.tls.cert,
+                 "Certificate to show to the coordinator, and to serve health with (PEM)")
+      ->envname("TP_TLS_CERT");
+  app.add_option("--tls-key", options.tls.key, "Its private key (PEM)")->envname("TP_TLS_KEY");
+  app.add_option("--tls-ca", options.tls.ca, "Authority that signed the coordinator's certificate; turns TLS on")
+      ->envname("TP_TLS_CA");
   app.add_option("--port", port, "Port of health and reflection, on loopback; 0 = any")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
@@ -82,6 +88,7 @@ int main(int argc, char** argv) {
                                                     : tp::LogLevel::kInfo);
   if (absl::Status valid = tp::ValidateHostPort(options.server); !valid.ok()) return Fail(valid);
   if (absl::Status valid = tp::ValidateModelName(options.id, "--id"); !valid.ok()) return Fail(valid);
+  if (absl::Status valid = tp::CheckTls(options.tls, /*server=*/false); !valid.ok()) return Fail(valid);
   // Before any thread starts, so that only this thread gets the signals.
   sigset_t signals;
   sigemptyset(&signals);
@@ -94,7 +101,8 @@ int main(int argc, char** argv) {
   if (!opened.ok()) return Fail(opened.status());
   options.collective_host = device.collective_host;
   options.memory_limit_bytes = opened->memory_limit_bytes;
-  auto server = tp::RpcServer::Start(absl::StrCat(listen_host, ":", port), {});
+  auto server = tp::RpcServer::Start(absl::StrCat(listen_host, ":", port), {},
+                                     {.tls = options.tls.cert.empty() ? tp::TlsFiles() : options.tls});
   if (!server.ok()) return Fail(server.status());
   (*server)->SetServing(true);
 

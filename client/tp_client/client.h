@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/tp_client/tensors.h"
+#include "common/base/tls_files.h"
 #include "common/layout/placement.h"
 #include "common/mesh/mesh.h"
 #include "common/model/model.h"
@@ -27,6 +28,7 @@ namespace tp::client {
 struct ClientOptions {
   std::string server;                                 // HOST:PORT
   absl::Duration timeout = absl::InfiniteDuration();  // of each call
+  TlsFiles tls = {};                                  // plain text where none is named; see CheckTls
 };
 
 struct ModelSummary {

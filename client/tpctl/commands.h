@@ -18,6 +18,7 @@ namespace tp::client {
 struct GlobalOptions {
   std::string server;          // "" = TPCTL_SERVER, else the endpoint of the default folder
   double timeout_seconds = 0;  // 0 = none
+  TlsFiles tls;                // plain text where none is named
   std::string output_format = "table";
   bool json() const { return output_format == "json"; }
 };

@@ -25,9 +25,11 @@ absl::StatusOr<std::string> ServerAddress(const GlobalOptions& globals) {
 
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const GlobalOptions& globals) {
   TP_ASSIGN_OR_RETURN(std::string server, ServerAddress(globals));
+  TP_RETURN_IF_ERROR(CheckTls(globals.tls, /*server=*/false));
   return Connect(
       {.server = std::move(server),
-       .timeout = globals.timeout_seconds > 0 ? absl::Seconds(globals.timeout_seconds) : absl::InfiniteDuration()});
+       .timeout = globals.timeout_seconds > 0 ? absl::Seconds(globals.timeout_seconds) : absl::InfiniteDuration(),
+       .tls = globals.tls});
 }
 
 absl::Status ListModels(const GlobalOptions& globals) {

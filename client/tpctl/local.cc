@@ -70,7 +70,8 @@ absl::Status WaitFor(const std::vector<LocalProcess>& processes, const std::stri
   }
 }
 
-absl::Status StartCluster(const LocalOptions& options, const std::string& dir, std::vector<LocalProcess>* processes) {
+absl::Status StartCluster(const GlobalOptions& globals, const LocalOptions& options, const std::string& dir,
+                          std::vector<LocalProcess>* processes) {
   TP_ASSIGN_OR_RETURN(std::string coordinator, ProgramPath("tp-coordinator"));
   TP_ASSIGN_OR_RETURN(std::string worker, ProgramPath("tp-worker"));
   const std::string endpoint_file = dir + "/endpoint";
@@ -99,7 +100,7 @@ absl::Status StartCluster(const LocalOptions& options, const std::string& dir, s
     processes->push_back(started);
     TP_RETURN_IF_ERROR(WriteProcesses(dir + "/processes", *processes));
   }
-  const std::unique_ptr<Client> client = Connect({.server = endpoint, .timeout = absl::Seconds(5)});
+  const std::unique_ptr<Client> client = Connect({.server = endpoint, .timeout = absl::Seconds(5), .tls = globals.tls});
   ProgressBar bar("starting workers");
   return WaitFor(*processes, dir, absl::StrCat(options.workers, " workers did not join"),
                  [&]() -> absl::StatusOr<bool> {
@@ -132,7 +133,7 @@ absl::Status LocalUp(const GlobalOptions& globals, const LocalOptions& options) 
         absl::StrCat("a cluster runs in ", dir, "; stop it with `tpctl local down --dir ", dir, "`"));
   fs::remove(dir + "/endpoint", error);
   std::vector<LocalProcess> processes;
-  const absl::Status status = StartCluster(options, dir, &processes);
+  const absl::Status status = StartCluster(globals, options, dir, &processes);
   if (!status.ok()) {
     StopAll(processes, kStopPatience);
     fs::remove(dir + "/endpoint", error);

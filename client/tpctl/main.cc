@@ -24,7 +24,7 @@ bool IsUnbuilt(const std::string& name) {
 std::string FirstWord(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word == "--server" || word == "--timeout" || word == "--output-format") {
+    if (word == "--server" || word == "--timeout" || word == "--output-format" || word.rfind("--tls-", 0) == 0) {
       ++i;
     } else if (word.rfind("-", 0) != 0) {
       return word;
@@ -190,12 +190,20 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--output-format", globals.output_format, "table or json")->check(CLI::IsMember({"table", "json"}));
 
+  app.add_option("--tls-cert", globals.tls.cert, "Certificate to show to a coordinator that asks for one (PEM)")
+      ->envname("TP_TLS_CERT");
+  app.add_option("--tls-key", globals.tls.key, "Its private key (PEM)")->envname("TP_TLS_KEY");
+  app.add_option("--tls-ca", globals.tls.ca, "Authority that signed the coordinator's certificate; turns TLS on")
+      ->envname("TP_TLS_CA");
+
   std::function<absl::Status()> run;
   const AddCommand command = [&](CLI::App* parent, const char* name, const char* help,
                                  std::function<absl::Status()> body) {
     CLI::App* sub = parent->add_subcommand(name, help);
     sub->fallthrough();
-    sub->footer("Of every command: --server HOST:PORT, --timeout SECONDS, --output-format table|json");
+    sub->footer(
+        "Of every command: --server HOST:PORT, --timeout SECONDS, --output-format table|json, --tls-ca FILE, "
+        "--tls-cert FILE --tls-key FILE");
     sub->callback([&run, body] { run = body; });
     return sub;
   };

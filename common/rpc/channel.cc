@@ -4,11 +4,22 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace tp {
+namespace {
+
+std::string TextOf(const std::string& path) {
+  std::stringstream text;
+  if (!path.empty()) text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+}  // namespace
 
 std::shared_ptr<grpc::Channel> CreateChannel(const std::string& target, const ChannelOptions& options) {
   grpc::ChannelArguments arguments;
@@ -23,7 +34,7 @@ std::shared_ptr<grpc::Channel> CreateChannel(const std::string& target, const Ch
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetMaxReceiveMessageSize(options.max_receive_bytes);
-  return grpc::CreateCustomChannel(target, MakeChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(target, MakeChannelCredentials(options.tls), arguments);
 }
 
 void QuietGrpcLog() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
@@ -43,7 +54,23 @@ bool IsLoopback(const std::string& address) {
   return host == "localhost" || host == "[::1]" || host == "::1" || host.rfind("127.", 0) == 0;
 }
 
-std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials() { return grpc::InsecureChannelCredentials(); }
-std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials() { return grpc::InsecureServerCredentials(); }
+std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const TlsFiles& tls) {
+  if (!tls.any()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = TextOf(tls.ca);
+  options.pem_cert_chain = TextOf(tls.cert);
+  options.pem_private_key = TextOf(tls.key);
+  return grpc::SslCredentials(options);
+}
+
+std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const TlsFiles& tls) {
+  if (!tls.any()) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(tls.ca.empty()
+                                                ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
+                                                : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = TextOf(tls.ca);
+  options.pem_key_cert_pairs.push_back({TextOf(tls.key), TextOf(tls.cert)});
+  return grpc::SslServerCredentials(options);
+}
 
 }  // namespace tp

@@ -11,12 +11,14 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/tls_files.h"
 
 namespace tp {
 
 struct ChannelOptions {
   absl::Duration keepalive = absl::Seconds(2);  // between pings, and for each answer
   int max_receive_bytes = 256 << 20;            // a worker's program, a long description
+  TlsFiles tls = {};                            // plain text where none is named; CheckTls told what is wrong
 };
 
 // The channel has its own connection: two channels to one server never share one. Does not block; connects when used.
@@ -31,8 +33,9 @@ absl::Status ValidateHostPort(const std::string& address);
 // 127.x.x.x, ::1 or localhost.
 bool IsLoopback(const std::string& address);
 
-// Plain text: the one place that chooses credentials.
-std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials();
-std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials();
+// The one place that chooses credentials: TLS where files are named, plain text where none is. Files that can't be read
+// never end in plain text: the handshake fails.
+std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const TlsFiles& tls);
+std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const TlsFiles& tls);
 
 }  // namespace tp

@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& a
                                                             const RpcServerOptions& options) {
   absl::Status valid = ValidateHostPort(address);
   if (!valid.ok()) return valid;
+  if (absl::Status tls = CheckTls(options.tls, /*server=*/true); !tls.ok()) return tls;
   static std::once_flag once;
   std::call_once(once, [] {
     grpc::EnableDefaultHealthCheckService(true);
@@ -30,7 +31,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& a
   const int keepalive_ms = static_cast<int>(absl::ToInt64Milliseconds(options.keepalive));
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort(address, MakeServerCredentials(), &port);
+  builder.AddListeningPort(address, MakeServerCredentials(options.tls), &port);
   for (grpc::Service* service : services) builder.RegisterService(service);
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);

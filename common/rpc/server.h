@@ -10,19 +10,21 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/tls_files.h"
 
 namespace tp {
 
 struct RpcServerOptions {
   absl::Duration keepalive = absl::Seconds(2);
   int max_receive_bytes = 8 << 20;  // every payload over 1 MiB travels in chunks
+  TlsFiles tls = {};                // plain text where none is named
 };
 
 // Thread-safe.
 class RpcServer {
  public:
   // Serves `services` (not owned) at `address` ("HOST:PORT"; port 0 = any). UNAVAILABLE where the address can't be
-  // bound.
+  // bound; errors of CheckTls.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const std::string& address,
                                                           const std::vector<grpc::Service*>& services,
                                                           const RpcServerOptions& options = {});

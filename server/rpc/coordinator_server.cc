@@ -70,6 +70,7 @@ class CoordinatorServer::Impl {
     loop_.Start(&dispatcher_);
     RpcServerOptions rpc;
     rpc.keepalive = rpc.keepalive * options.time_scale;
+    rpc.tls = options.tls;
     TP_ASSIGN_OR_RETURN(server_, RpcServer::Start(options.listen, {&membership_, &workers_, &clients_}, rpc));
     endpoint_ = absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", server_->port());
     server_->SetServing(true);

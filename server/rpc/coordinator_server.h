@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/base/tls_files.h"
 
 namespace tp::server {
 
@@ -15,6 +16,7 @@ struct CoordinatorServerOptions {
   std::string listen = "127.0.0.1:7050";  // port 0 = any
   std::string data_dir;                   // coordinator.db lies there; "" = nothing is kept
   std::string version;
+  TlsFiles tls = {};      // plain text where none is named
   double time_scale = 1;  // multiplies every time limit
   int64_t max_submission_bytes = int64_t{64} << 20;
   int64_t max_input_bytes = int64_t{256} << 20;

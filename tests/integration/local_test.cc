@@ -65,7 +65,7 @@ TEST(Local, SubmissionsAreThereAgainAfterARestart) {
   ASSERT_EQ(RunCommand(up).code, 0);
   EXPECT_TRUE(Eventually([&] { return tpctl({"models"}).out.find("READY") != std::string::npos; }));
   const std::string second = tpctl({"forward", "mlp", "--input", "x=1,2,3,4,5,6,7,8"}).out;
-  EXPECT_EQ(first.substr(0, first.find("collectives")), second.substr(0, second.find("collectives")));
+  EXPECT_EQ(first.substr(0, first.find("1 collective")), second.substr(0, second.find("1 collective")));
   EXPECT_EQ(tpctl({"status", "--output-format", "json"}).json()["term"], 2);
   ASSERT_EQ(RunCommand(down).code, 0);
 }

@@ -26,6 +26,7 @@ std::string NewIncarnation() {
 WorkerChannels OpenChannels(const WorkerAgentOptions& options) {
   ChannelOptions channel;
   channel.keepalive = channel.keepalive * options.runtime.time_scale;
+  channel.tls = options.tls;
   return {CreateChannel(options.server, channel), CreateChannel(options.server, channel),
           CreateChannel(options.server, channel)};
 }

@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/tls_files.h"
 #include "worker/rpc/session.h"
 
 namespace tp::worker {
@@ -18,6 +19,7 @@ struct WorkerAgentOptions {
   std::string id;
   std::string version;
   std::string collective_host;
+  TlsFiles tls = {};  // towards the coordinator; plain text where none is named
   int64_t memory_limit_bytes = 0;
   WorkerRuntimeOptions runtime;
 };

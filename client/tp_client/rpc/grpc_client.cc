@@ -24,7 +24,7 @@ std::string StateName(const std::string& name, const char* prefix) {
 }
 
 GrpcClient::GrpcClient(const ClientOptions& options)
-    : options_(options), stub_(v1::CoordinatorService::NewStub(CreateChannel(options.server))) {}
+    : options_(options), stub_(v1::CoordinatorService::NewStub(CreateChannel(options.server, {.tls = options.tls}))) {}
 
 absl::StatusOr<std::vector<WorkerInfo>> GrpcClient::ListWorkers() {
   v1::ListWorkersResponse response;
