@@ -44,6 +44,8 @@ inline std::string KindName(const ::testing::TestParamInfo<Kind>& info) {
 
 // Far enough not to be met in a test that passes.
 inline absl::Time Soon() { return absl::Now() + absl::Seconds(60); }
+// What ends before this was ended by an abort or a lost peer and not by a deadline, however busy the machine is.
+inline constexpr absl::Duration kFarFromTheDeadline = absl::Seconds(30);
 
 inline std::vector<int> Upto(int n) {
   std::vector<int> all(static_cast<size_t>(n));
