@@ -3,9 +3,9 @@
 // ColwiseParallel on Linear fc puts fc.weight and fc.bias at S(0).
 #pragma once
 
+#include "common/base/problems.h"
 #include "common/model/flatten.h"
 #include "common/program/match.h"
-#include "common/base/problems.h"
 
 namespace tp {
 
