@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -35,9 +35,9 @@ def _call(build: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncClient, P], 
     return method
 
 
-def _stream(build: Callable[P, Stream[T]]) -> Callable[Concatenate[AsyncClient, P], AsyncIterator[T]]:
+def _stream(build: Callable[P, Stream[T]]) -> Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]]:
 
-    def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+    def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
         return self._iterate(build(*args, **kwargs))
 
     as_method(method, build)

@@ -42,9 +42,9 @@ def _call(build: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
     return method
 
 
-def _stream(build: Callable[P, Stream[T]]) -> Callable[Concatenate[Client, P], Iterator[T]]:
+def _stream(build: Callable[P, Stream[T]]) -> Callable[Concatenate[Client, P], Generator[T, None, None]]:
 
-    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
         return self._iterate(build(*args, **kwargs))
 
     as_method(method, build)
@@ -151,7 +151,7 @@ class Client:
                 pause = attempts.pause(error, begun)
             time.sleep(pause)
 
-    def _iterate(self, stream: Stream[T]) -> Iterator[T]:
+    def _iterate(self, stream: Stream[T]) -> Generator[T, None, None]:
         attempts = Attempts(self._retry, self._timeout)
         while True:
             begun = False

@@ -67,8 +67,8 @@ def write_safetensors(path: PathLike, tensors: Mapping[str, npt.ArrayLike]) -> N
     header: dict[str, object] = {}
     end = 0
     for name, array in arrays.items():
-        header[name] = {"dtype": dtype_name(array.dtype), "shape": list(array.shape), "data_offsets": [end, end + array.nbytes]}
-        end += array.nbytes
+        begin, end = end, end + array.nbytes
+        header[name] = {"dtype": dtype_name(array.dtype), "shape": list(array.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     partial = Path(f"{os.fspath(path)}.partial.{os.getpid()}")

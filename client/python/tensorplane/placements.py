@@ -88,7 +88,8 @@ def placements_to_proto(placements: PlacementsLike) -> dict[str, placement_pb2.P
         axis, equals, text = part.partition("=")
         axis = axis.strip()
         if not equals or not axis:
-            raise InvalidArgumentError(f'bad placements "{placements[:128]}"; expected AXIS=PLACEMENT[,AXIS=PLACEMENT...]')
+            raise InvalidArgumentError(f'bad placements "{placements[:128]}"; '
+                                       "expected AXIS=PLACEMENT[,AXIS=PLACEMENT...]")
         if axis in named:
             raise InvalidArgumentError(f"mesh axis {axis} is placed twice")
         named[axis] = parse_placement(text)

@@ -34,7 +34,8 @@ class Attempts:
     def pause(self, error: TensorplaneError, begun: bool) -> float:
         """Seconds to wait before the next attempt; raises the error where there is none."""
         self._made += 1
-        pause = min(self._retry.longest_pause, self._retry.first_pause * 2.0**(self._made - 1)) * random.uniform(0.8, 1.0)
+        longest = min(self._retry.longest_pause, self._retry.first_pause * 2.0**(self._made - 1))
+        pause = longest * random.uniform(0.8, 1.0)
         left = self.timeout()
         if (begun or not isinstance(error, UnavailableError) or self._made >= self._retry.attempts or
                 (left is not None and left <= pause)):

@@ -1,4 +1,5 @@
-"""What the client sends again and what it doesn't, and what it makes of answers that are wrong: on a server in this process."""
+"""What the client sends again and what it doesn't, and what it makes of wrong answers: on a server in this process."""
+import asyncio
 import threading
 import unittest
 import zlib
@@ -21,7 +22,7 @@ class Service(coordinator_pb2_grpc.CoordinatorServiceServicer):
         self.failures, self.code = 0, grpc.StatusCode.UNAVAILABLE
         self.seen: list[Any] = []
         self.chunks: list[tensor_pb2.Chunk] = []
-        self.left = threading.Event()
+        self.left = threading.Event()  # set where the client has left the last Generate
 
     def arrived(self, request: Any, context: grpc.ServicerContext) -> None:
         self.seen.append(request)
@@ -38,13 +39,14 @@ class Service(coordinator_pb2_grpc.CoordinatorServiceServicer):
         return dtensor_pb2.PutTensorResponse(tensor=dtensor_pb2.TensorDescription(name="w", dtype=tensor_pb2.F32))
 
     def Generate(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-        context.add_callback(self.left.set)
+        left = self.left = threading.Event()
+        context.add_callback(left.set)
         self.arrived(request, context)
         yield coordinator_pb2.GenerateResponse(token_ids=[1], text="a")
         if request.text == "lost":
             context.abort(grpc.StatusCode.UNAVAILABLE, "rank 1 is lost")
         if request.text == "slow":
-            self.left.wait()
+            left.wait()
         yield coordinator_pb2.GenerateResponse(token_ids=[2], text="b", finish_reason="length")
 
     def GetTensor(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
@@ -61,12 +63,14 @@ class ServedTest(unittest.TestCase):
 
     def setUp(self) -> None:
         self.service = Service()
-        self.server = grpc.server(futures.ThreadPoolExecutor(4))
+        # As the coordinator: pings of idle clients are welcome.
+        options = [("grpc.http2.max_ping_strikes", 0), ("grpc.keepalive_permit_without_calls", 1)]
+        self.server = grpc.server(futures.ThreadPoolExecutor(4), options=options)
         coordinator_pb2_grpc.add_CoordinatorServiceServicer_to_server(self.service, self.server)
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.server.start()
         self.addCleanup(lambda: self.server.stop(None).wait())
-        self.addCleanup(self.service.left.set)
+        self.addCleanup(lambda: self.service.left.set())
         self.address = f"127.0.0.1:{port}"
         self.client = tensorplane.Client(self.address, timeout=60, retry=FAST)
         self.addCleanup(self.client.close)
@@ -149,7 +153,8 @@ class AnswersTest(ServedTest):
     GOOD = np.array([1, 2], np.float32).tobytes()
 
     def chunk(self, data: bytes, offset: int = 0, index: int = 0, crc32: int | None = None) -> tensor_pb2.Chunk:
-        return tensor_pb2.Chunk(index=index, offset=offset, data=data, crc32=zlib.crc32(data) if crc32 is None else crc32)
+        crc32 = zlib.crc32(data) if crc32 is None else crc32
+        return tensor_pb2.Chunk(index=index, offset=offset, data=data, crc32=crc32)
 
     def test_a_good_answer(self) -> None:
         self.service.chunks = [self.chunk(self.GOOD[:3]), self.chunk(self.GOOD[3:], offset=3)]
@@ -202,6 +207,10 @@ class AsyncRetryTest(unittest.IsolatedAsyncioTestCase):
             service.failures = 0
             with self.assertRaises(KeyError):
                 await client.put_tensor("w", np.ones(3, np.float32), mesh="m", progress=fail)
+            async for chunk in client.generate("m", "slow"):
+                self.assertEqual(chunk.text, "a")
+                break
+            self.assertTrue(await asyncio.to_thread(service.left.wait, 60))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ def main() -> int:
             "PYTHONPATH": f"{site}:{HERE}", "PYTHONDONTWRITEBYTECODE": "1", "PATH": f"{arguments.bin}:{os.environ['PATH']}",
             "TP_SOURCE": str(arguments.source), "TP_CLUSTER": str(cluster)}
         try:
-            subprocess.run([tpctl, "local", "up", "--workers", "2", "--dir", cluster], check=True)
+            scale = ["--coordinator-flag=--time-scale=5", "--worker-flag=--time-scale=5"]  # for a busy machine
+            subprocess.run([tpctl, "local", "up", "--workers", "2", "--dir", cluster, *scale], check=True)
             environment["TPCTL_SERVER"] = (cluster / "endpoint").read_text().strip()
             tests = arguments.tests or sorted(path.stem for path in HERE.glob("*_test.py"))
             return subprocess.run([sys.executable, "-m", "unittest", "-v", *tests], env=environment, cwd=work).returncode

@@ -15,9 +15,9 @@ import tensorplane
 from support import DEMO, placements_text, tpctl, tpctl_error
 
 
-def as_json(value: object) -> object:
+def as_json(value: Any) -> Any:
     """With lists for tuples."""
-    return json.loads(json.dumps(dataclasses.asdict(value)))  # type: ignore[call-overload]
+    return json.loads(json.dumps(dataclasses.asdict(value)))
 
 
 class ModelsTest(unittest.TestCase):
@@ -28,8 +28,8 @@ class ModelsTest(unittest.TestCase):
         self.addCleanup(self.client.close)
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.sent: list[tuple[int, int]] = []
-        result = self.client.submit(DEMO / "mlp.textproto", progress=lambda *bytes_: self.sent.append(bytes_))
         self.addCleanup(self.delete)
+        result = self.client.submit(DEMO / "mlp.textproto", progress=lambda *sizes: self.sent.append(sizes))
         self.submitted = result.model
 
     def delete(self) -> None:
@@ -84,11 +84,9 @@ class ModelsTest(unittest.TestCase):
     def test_describe_is_that_of_tpctl(self) -> None:
         told, wanted = self.client.describe("mlp"), tpctl("describe", "mlp")
         self.assertEqual(told.parameters[0].local[1], tensorplane.LocalBlock(1, (6, 8), (7, 0)))  # 13 rows on 2 ranks
-        got = as_json(told.model) | {"generates": told.generates, "inputs": list(map(as_json, told.inputs)),  # type: ignore[operator]
-                                     "modules": list(map(as_json, told.modules)),
-                                     "workers": list(map(as_json, told.workers)),
-                                     "parameters": [as_json(p) | {"placements": placements_text(p.placements)}  # type: ignore[operator]
-                                                    for p in told.parameters]}
+        parameters = [as_json(p) | {"placements": placements_text(p.placements)} for p in told.parameters]
+        lists = {name: list(map(as_json, getattr(told, name))) for name in ("inputs", "modules", "workers")}
+        got = as_json(told.model) | lists | {"parameters": parameters, "generates": told.generates}
         self.assertEqual(got, wanted)
         self.assertEqual(self.client.describe("mlp", include_submission=True).submission[:5], b"\n\x03mlp")
 
@@ -104,7 +102,7 @@ class ModelsTest(unittest.TestCase):
             told = tpctl("forward", "mlp", "--input", f"x={self.folder}/x.npy", "--output", self.folder / "y.npy")
             np.testing.assert_array_equal(result["y"], np.load(self.folder / "y.npy"))
             counted = [[c.module, c.op, c.axis, c.size_bytes] for c in result.collectives]
-            self.assertEqual(counted, [[c[key] for key in ("module", "op", "axis", "bytes")] for c in told["collectives"]])
+            self.assertEqual(counted, [list(record.values()) for record in told["collectives"]])
             self.assertEqual(counted[0], ["fc2", "all_reduce", "tp", 4 * y.size])
 
     def test_forward_of_shards_and_refs(self) -> None:
@@ -149,7 +147,7 @@ class ModelsTest(unittest.TestCase):
             self.client.submit(self.folder / "plan.txt")
 
     def test_workers_and_status_are_those_of_tpctl(self) -> None:
-        told: list[Any] = [as_json(worker) for worker in self.client.workers()]
+        told = [as_json(worker) for worker in self.client.workers()]
         wanted = tpctl("workers")["workers"]
         for worker in told + wanted:
             del worker["used_bytes"]  # changes while a worker runs
@@ -189,14 +187,15 @@ class GenerateTest(unittest.TestCase):
 
     def test_sampled_text_is_tpctls(self) -> None:
         got = self.generated("kjv", "In the", max_new_tokens=24, temperature=0.9, top_k=40, top_p=0.95, seed=7)
-        self.assertEqual(got, tpctl("generate", "kjv", "--prompt", "In the", "--max-new-tokens", 24, "--temperature", 0.9,
-                                    "--top-k", 40, "--top-p", 0.95, "--seed", 7))
+        told = tpctl("generate", "kjv", "--prompt", "In the", "--max-new-tokens", 24, "--temperature", 0.9, "--top-k", 40,
+                     "--top-p", 0.95, "--seed", 7)
+        self.assertEqual(got, told)
         self.assertNotEqual(got, self.generated("kjv", "In the", max_new_tokens=24, temperature=0.9, seed=8))
 
     def test_leaving_the_loop_stops_it(self) -> None:
         stream = self.client.generate("kjv", "And", max_new_tokens=200, ignore_eos=True)
         self.assertTrue(next(stream).token_ids)
-        stream.close()  # type: ignore[attr-defined]
+        stream.close()
         while self.client.status().requests:  # bounded by the test's time limit
             pass
 

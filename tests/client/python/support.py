@@ -1,5 +1,6 @@
 """What the tests share: the repository, the cluster that run.py started, tpctl."""
 import json
+import logging
 import os
 import subprocess
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Any
 
 SOURCE = Path(os.environ["TP_SOURCE"])
 DEMO = SOURCE / "deploy/demo"
+
+logging.getLogger("asyncio").setLevel(logging.ERROR)  # not each task that a busy machine holds up
 
 
 def tpctl(*arguments: object) -> Any:

@@ -17,8 +17,8 @@ class TensorsTest(unittest.TestCase):
         self.client = tensorplane.Client(timeout=120)
         self.addCleanup(self.client.close)
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.client.create_mesh("m", "tp=2")
         self.addCleanup(self.delete)
+        self.client.create_mesh("m", "tp=2")
 
     def delete(self) -> None:
         for tensor in self.client.tensors():
@@ -63,7 +63,8 @@ class TensorsTest(unittest.TestCase):
         np.testing.assert_array_equal(self.client.get_tensor("p"), 11 * VALUES)
         np.testing.assert_array_equal(self.client.get_local_blocks("p")[1], 10 * VALUES)
         with self.assertRaisesRegex(tensorplane.InvalidArgumentError, "that of rank 0 F32"):
-            self.client.put_tensor("q", tensorplane.Shards({0: VALUES, 1: VALUES.astype(np.float64)}, "tp=P(sum)"), mesh="m")
+            mixed = tensorplane.Shards({0: VALUES, 1: VALUES.astype(np.float64)}, "tp=P(sum)")
+            self.client.put_tensor("q", mixed, mesh="m")
 
     def test_every_dtype_and_odd_shapes(self) -> None:
         for dtype in (np.float32, np.float16, np.float64, np.int64, np.int32, np.uint8, np.bool_, tensorplane.bfloat16):
@@ -85,7 +86,7 @@ class TensorsTest(unittest.TestCase):
     def test_more_than_one_chunk(self) -> None:
         values = np.random.default_rng(1).standard_normal((700, 1000)).astype(np.float32)  # 2.7 MiB
         seen: list[tuple[int, int]] = []
-        self.client.put_tensor("big", values, mesh="m", placements="tp=S(1)", progress=lambda *bytes_: seen.append(bytes_))
+        self.client.put_tensor("big", values, mesh="m", placements="tp=S(1)", progress=lambda *sizes: seen.append(sizes))
         self.assertEqual(seen, [(min(values.nbytes, i << 20), values.nbytes) for i in range(4)])
         np.testing.assert_array_equal(self.client.get_tensor("big"), values)
         np.testing.assert_array_equal(self.client.get_local_blocks("big")[1], values[:, 500:])

@@ -44,7 +44,8 @@ class PlacementsTest(unittest.TestCase):
 
     def test_several_axes(self) -> None:
         named = placements_to_proto("dp=IS(0,[1,2]), tp = S(1)")
-        self.assertEqual({axis: placement_text(proto) for axis, proto in named.items()}, {"dp": "IS(0,[1,2])", "tp": "S(1)"})
+        texts = {axis: placement_text(proto) for axis, proto in named.items()}
+        self.assertEqual(texts, {"dp": "IS(0,[1,2])", "tp": "S(1)"})
         self.assertEqual(mesh_from_proto(mesh_to_proto("dp=2, tp=3")), {"dp": 2, "tp": 3})
         self.assertEqual(mesh_to_proto({"dp": 2, "tp": 3}), mesh_to_proto("dp=2,tp=3"))
         self.assertEqual(len(mesh_to_proto("").axes), 0)
@@ -76,8 +77,8 @@ class FilesTest(unittest.TestCase):
         self.path = self.folder / "a.safetensors"
 
     def test_safetensors_come_back(self) -> None:
-        tensors = {"a": np.arange(6, dtype=np.int32).reshape(2, 3), "scalar": np.float64(2.5), "none": np.zeros((0, 2), np.uint8),
-                   "flags": np.array([True, False]), "half": tensorplane.to_bfloat16([1.5, -2.0])}
+        tensors = {"a": np.arange(6, dtype=np.int32).reshape(2, 3), "scalar": np.float64(2.5),
+                   "none": np.zeros((0, 2), np.uint8), "flags": np.array([True, False]), "half": tensorplane.to_bfloat16([1.5, -2.0])}
         tensorplane.write_safetensors(self.path, tensors)
         read = tensorplane.read_safetensors(self.path)
         self.assertEqual(list(read), list(tensors))
@@ -153,7 +154,8 @@ class InitializersTest(unittest.TestCase):
         self.assertEqual((normal.mean, normal.std), (2, 1))
         uniform = parse_initializer(" uniform( -1 , 3 ) ").uniform
         self.assertEqual((uniform.low, uniform.high), (-1, 3))
-        for text in ("", "zeros(1)", "constant", "normal(0,0)", "arange(0,0)", "uniform(1,2,3)", "normal(x)", "constant(inf)"):
+        for text in ("", "zeros(1)", "constant", "normal(0,0)", "arange(0,0)", "uniform(1,2,3)", "normal(x)",
+                     "constant(inf)"):
             with self.subTest(text), self.assertRaises(tensorplane.InvalidArgumentError):
                 parse_initializer(text)
 

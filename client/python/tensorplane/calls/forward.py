@@ -1,6 +1,7 @@
 """Forward: arrays, shards or names of tensors in; arrays or shards out; the collectives counted."""
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy.typing as npt
@@ -102,13 +103,11 @@ class _Answer:
                 outputs[output.name] = join(blocks, shape, to_dtype(dtype))
                 continue
             blocks.sort(key=lambda block: block.rank)
-            ranks = 1
-            for size in mesh.values():
-                ranks *= size
-            if [block.rank for block in blocks] != list(range(ranks)):
+            if [block.rank for block in blocks] != list(range(math.prod(mesh.values()))):
                 raise DataLossError("the block of a rank is missing")
             shards = [OutputShard(block.rank, block.offset, block.array()) for block in blocks]
-            output_shards[output.name] = OutputShards(dtype, shape, placements_from_proto(mesh, output.placements), shards)
+            placements = placements_from_proto(mesh, output.placements)
+            output_shards[output.name] = OutputShards(dtype, shape, placements, shards)
         collectives = [Collective(c.module, c.op, c.axis, c.bytes) for c in self._summary.collectives]
         return ForwardResult(outputs, output_shards, mesh, collectives, self._summary.wire_bytes,
                              self._summary.duration_us)

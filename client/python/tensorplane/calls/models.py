@@ -98,7 +98,8 @@ def init_states(name: str, *, buffers_on_cpu: bool = False) -> Call[ModelSummary
     return unary("InitStates", request, lambda response: summary(response.model))
 
 
-def parallelize(name: str, *, plan_of: SubmissionLike | None = None, mesh: MeshLike | None = None) -> Call[SubmitResult]:
+def parallelize(name: str, *, plan_of: SubmissionLike | None = None,
+                mesh: MeshLike | None = None) -> Call[SubmitResult]:
     """Step 2 or 3: places the model by its own plan, or by that of another submission; PARALLELIZED or READY."""
     request = v1.ParallelizeRequest(request_id=new_request_id(), name=name)
     if plan_of is not None:
