@@ -33,11 +33,25 @@ std::string FirstWord(int argc, char** argv) {
   return "";
 }
 
+// What others wrote may stand in a message: nothing of it steers the terminal or ends the text.
+std::string Printable(absl::string_view text) {
+  std::string printable;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      absl::StrAppend(&printable, "\\x", absl::Hex(byte, absl::kZeroPad2));
+    } else {
+      printable += c;
+    }
+  }
+  return printable;
+}
+
 int Finish(const absl::Status& status) {
   if (status.ok()) return 0;
   std::fflush(stdout);
   std::fprintf(stderr, "tpctl: %s: %s\n", std::string(absl::StatusCodeToString(status.code())).c_str(),
-               std::string(status.message()).c_str());
+               Printable(status.message()).c_str());
   return 1;
 }
 

@@ -169,7 +169,17 @@ absl::StatusOr<FlatModel> Flattener::Run() {
   const MaybeMade made = Call(model_.root, "", inputs, static_cast<int>(inputs.size()));
   TP_RETURN_IF_ERROR(problems_.status());
   if (!made.has_value()) return absl::InternalError("a model with unknown values and no problem");
-  for (size_t i = 0; i < made->values.size(); ++i) flat_.outputs.emplace_back(made->names[i], made->values[i]);
+  for (size_t i = 0; i < made->values.size(); ++i) {
+    int value = made->values[i];
+    // Tokens are chosen from logits in F32, whatever the model computes in.
+    if (model_.generation.has_value() && made->names[i] == model_.generation->logits_output &&
+        ItemSize(builder_.TypeOf(value).dtype) == 2) {
+      TP_ASSIGN_OR_RETURN(const std::vector<int> cast,
+                          builder_.AddFunction({"cast", {value}, {{"dtype", DType::kF32}}, "", made->names[i]}));
+      value = cast[0];
+    }
+    flat_.outputs.emplace_back(made->names[i], value);
+  }
   TP_RETURN_IF_ERROR(ValidateGeneration(model_, flat_));
   return std::move(flat_);
 }

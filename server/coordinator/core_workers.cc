@@ -152,31 +152,50 @@ absl::StatusOr<std::vector<std::string>> Core::Impl::WorkersFor(const Mesh& mesh
       if (AliveRank(id, rank)) ++ranks[state.workers[rank]];
     }
   }
-  // A mesh is of one kind of worker: of the kind that has the most.
-  std::map<std::string, std::vector<WorkerCandidate>> kinds;
-  size_t healthy = 0;
+  // A mesh is of one kind of worker, of the kind that has the most, and holds a device once.
+  const std::string kind = MostCommonKind(workers_);
+  std::map<std::string, WorkerCandidate> devices;
+  size_t healthy = 0, others = 0, shared = 0;
   for (const auto& [id, worker] : workers_) {
     if (!worker.healthy) continue;
     ++healthy;
+    if (worker.description.collectives != kind) {
+      ++others;
+      continue;
+    }
     const bool holds =
         near != 0 && std::count(meshes_.at(near).workers.begin(), meshes_.at(near).workers.end(), id) > 0;
-    kinds[worker.description.collectives].push_back({id, worker.description.host, 2 * ranks[id] + (holds ? 0 : 1)});
+    WorkerCandidate candidate{id, worker.description.host, 2 * ranks[id] + (holds ? 0 : 1)};
+    const std::string& identity = worker.description.identity;
+    const auto [it, first] = devices.emplace(identity.empty() ? "worker " + id : identity, candidate);
+    if (first) continue;
+    ++shared;
+    if (candidate.ranks < it->second.ranks) it->second = std::move(candidate);
   }
-  const auto most = std::max_element(kinds.begin(), kinds.end(),
-                                     [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  std::vector<std::string> chosen;
-  if (most != kinds.end()) chosen = ChooseWorkers(most->second, mesh.rank_count());
+  std::vector<WorkerCandidate> candidates;
+  for (auto& [identity, candidate] : devices) candidates.push_back(std::move(candidate));
+  std::vector<std::string> chosen = ChooseWorkers(std::move(candidates), mesh.rank_count());
   if (chosen.empty()) {
     std::string text =
         absl::StrCat("mesh ", mesh.ToString(), " needs ", mesh.rank_count(), " workers, ", healthy, " are healthy");
-    if (kinds.size() > 1) absl::StrAppend(&text, ", at most ", most->second.size(), " of one kind (", most->first, ")");
+    if (others > 0) absl::StrAppend(&text, ", at most ", healthy - others, " of one kind (", kind, ")");
+    if (shared > 0) absl::StrAppend(&text, ", on ", devices.size(), " devices");
     return absl::FailedPreconditionError(text);
   }
   return chosen;
 }
 
-// Workers of two kinds can't exchange tensors.
+// Workers of two kinds can't exchange tensors, and two on one GPU wait for each other.
 absl::Status Core::Impl::CheckOneKind(const std::vector<std::string>& workers) const {
+  std::map<std::string, std::string> holders;
+  for (const std::string& id : workers) {
+    const WorkerDescription& worker = workers_.at(id).description;
+    if (worker.identity.empty()) continue;
+    const auto [it, first] = holders.emplace(worker.identity, id);
+    if (first || it->second == id) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("workers '", it->second, "' and '", id, "' are on one GPU: ", worker.device));
+  }
   for (const std::string& id : workers) {
     const std::string& first = workers_.at(workers[0]).description.collectives;
     const std::string& other = workers_.at(id).description.collectives;

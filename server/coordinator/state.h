@@ -42,6 +42,7 @@ struct WorkerDescription {
   int64_t memory_limit_bytes = 0;  // 0 = none
   int64_t pid = 0;
   bool widens_bf16 = false;
+  std::string identity;     // which physical device it holds; "" where several workers may share it
   std::string collectives;  // what it exchanges tensors by, with versions: "gloo", "nccl 2.28.9, cuda 13.0"
 };
 

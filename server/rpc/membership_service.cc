@@ -63,6 +63,7 @@ class SessionReactor : public WorkerReactor<v1::SessionRequest, v1::SessionRespo
     worker.pid = join.pid();
     worker.widens_bf16 = join.widens_bf16();
     worker.collectives = join.collectives();
+    worker.identity = join.device_identity();
     context_.loop->Run([queue = queue_, dispatcher = context_.dispatcher, worker = worker_, incarnation = incarnation_](
                            const Core&) { dispatcher->workers().AddSession(worker, incarnation, queue); });
     context_.loop->Post(WorkerJoined{std::move(worker)});

@@ -103,6 +103,15 @@ TEST_F(CudaDeviceTest, ShortMemoryIsToldAndPasses) {
   EXPECT_TRUE(device_->Allocate(100).ok());
 }
 
+TEST_F(CudaDeviceTest, AStreamThatCouldNotBeMadeIsTriedAgain) {
+  for (const char* call : {"cudaStreamCreateWithFlags", "cudaHostAlloc", "cudaEventCreateWithFlags"}) {
+    auto stream = device_->CreateStream();
+    tp_fake::FailNext(call, cudaErrorMemoryAllocation, 0);
+    EXPECT_EQ(device_->Synchronize(*stream).code(), absl::StatusCode::kResourceExhausted) << call;
+    EXPECT_TRUE(device_->Synchronize(*stream).ok()) << call;
+  }
+}
+
 // Host memory may change as soon as a copy to the device returned; memory given back is not reused before its work.
 TEST_F(CudaDeviceTest, BuffersAndHostMemoryMayGoWhileWorkIsUnderWay) {
   tp_fake::Hang();
@@ -161,10 +170,8 @@ class Watch : public worker::cuda::StreamWatch {
     tp_fake::Resume();  // the work is taken off
     return absl::AbortedError("a peer is gone");
   }
-  absl::Status Launched(cudaStream_t, absl::Time) override { return absl::OkStatus(); }
   int polls = 0;
 };
-const absl::Time kNever = absl::InfiniteFuture();
 
 TEST_F(CudaDeviceTest, AWatchEndsAWaitThatWouldNot) {
   Watch watch;
@@ -193,7 +200,7 @@ TEST_F(CudaDeviceTest, ARecordedStepRunsAgain) {
   auto graph = device_->EndGraph(*stream_);
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_THAT(Get(*out), ElementsAre(2, 6));  // nothing ran
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(device_->RunGraph(*stream_, **graph, {}, kNever).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(device_->RunGraph(*stream_, **graph, {}).ok());
   EXPECT_THAT(Get(*out), ElementsAre(4, 12));
   in = Put(5, 7);  // another buffer: the recorded one is that of the recording
   EXPECT_EQ(tp_fake::CallsOf("cudaGraphLaunch"), 3);
@@ -264,7 +271,7 @@ TEST_F(CudaDeviceTest, ARecordedAttentionReadsTheSequencesOfEachRun) {
       arguments.sequences = {&span, 1};
       ASSERT_TRUE(device_->Attention(*stream_, arguments).ok());
     } else {
-      ASSERT_TRUE(device_->RunGraph(*stream_, *graph, {&span, 1}, kNever).ok());
+      ASSERT_TRUE(device_->RunGraph(*stream_, *graph, {&span, 1}).ok());
     }
     std::vector<float> mean(4);
     ASSERT_TRUE(device_->CopyToHost(*stream_, out->data(), mean.data(), 16).ok());
@@ -273,7 +280,7 @@ TEST_F(CudaDeviceTest, ARecordedAttentionReadsTheSequencesOfEachRun) {
     EXPECT_NEAR(mean[0], sum / static_cast<double>(past + 1), 1e-3 * (1 + sum)) << past;
   }
   SequenceSpan longer{0, 1, 64, {5, 2, 7, 1, 0}};
-  EXPECT_FALSE(device_->RunGraph(*stream_, *graph, {&longer, 1}, kNever).ok());
+  EXPECT_FALSE(device_->RunGraph(*stream_, *graph, {&longer, 1}).ok());
 }
 
 }  // namespace

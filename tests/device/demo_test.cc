@@ -44,7 +44,7 @@ std::map<std::string, HostTensor> References() {
 
 class Demo : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Demo, Demo, ::testing::Values(true, false),
-                         [](const auto& info) { return info.param ? "Graphs" : "Calls"; });
+                         [](const auto& test) { return test.param ? "Graphs" : "Calls"; });
 
 TEST_P(Demo, GreedyTokensAndLogitsAreTheReferences) {
   const auto cases = DemoCases();

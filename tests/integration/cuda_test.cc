@@ -86,6 +86,37 @@ TEST(Cuda, ComputesInBF16UnlessTheSubmissionSaysOtherwise) {
   EXPECT_EQ(cluster.Tpctl({"verify", model}).code, 0);
 }
 
+// Other meshes of the same GPUs come and go while a model generates: its waits are not theirs.
+TEST(Cuda, MeshesThatShareGpusDoNotDisturbEachOther) {
+  Cluster cluster(3, {"--device", "cuda"}, Fakes(3));
+  const std::string model = cluster.SubmitDemo(2, "F32");
+  const nlohmann::json one = nlohmann::json::parse(std::ifstream(Source("deploy/demo/kjv/reference.json")))["cases"][0];
+  std::vector<std::unique_ptr<Process>> generations;
+  for (int i = 0; i < 2; ++i) {
+    generations.push_back(std::make_unique<Process>(
+        std::vector<std::string>{Program("tpctl"), "--server", cluster.server(), "generate", model, "--prompt",
+                                 one["prompt"], "--max-new-tokens", "400", "--ignore-eos", "--output-format", "json"}));
+  }
+  for (int round = 0; round < 3; ++round) {  // a language model in BF16, over all three
+    const CommandResult submitted =
+        cluster.Tpctl({"submit", Source("deploy/demo/tiny_lm.textproto"), "--name", "other", "--mesh", "tp=1"});
+    ASSERT_EQ(submitted.code, 0) << submitted.err;
+    const CommandResult generated = cluster.Tpctl({"generate", "other", "--prompt", "a", "--max-new-tokens", "20"});
+    EXPECT_EQ(generated.code, 0) << generated.err;
+    const CommandResult wide =
+        cluster.Tpctl({"submit", Source("deploy/demo/mlp.textproto"), "--name", "wide", "--mesh", "tp=3"});
+    ASSERT_EQ(wide.code, 0) << wide.err;
+    EXPECT_EQ(cluster.Tpctl({"delete", "wide"}).code, 0);
+    EXPECT_EQ(cluster.Tpctl({"delete", "other"}).code, 0);
+  }
+  for (const auto& generation : generations) {
+    const CommandResult result = generation->Wait();
+    ASSERT_EQ(result.code, 0) << result.err;
+    const std::vector<int64_t> tokens = result.json()["token_ids"], greedy = one["greedy"];
+    EXPECT_TRUE(std::equal(greedy.begin(), greedy.end(), tokens.begin()));
+  }
+}
+
 TEST(Cuda, AWorkerWithoutItsGpuSaysSo) {
   const CommandResult none =
       RunCommand({Program("tp-worker"), "--server", "127.0.0.1:1", "--device", "cuda:0"}, Fakes(0));
@@ -107,10 +138,12 @@ TEST(Cuda, TwoWorkersOnOneGpuAreRefusedByName) {
   ASSERT_TRUE(Eventually([&] {
     return cluster.Tpctl({"workers", "--output-format", "json"}).json()["workers"].size() == 2;
   }));
-  const CommandResult mesh = cluster.Tpctl({"mesh", "create", "pair", "tp=2"});
+  const CommandResult mesh = cluster.Tpctl({"mesh", "create", "pair", "tp=2", "--workers", "worker-0,twin"});
   EXPECT_EQ(mesh.code, 1);
-  EXPECT_THAT(mesh.err, HasSubstr("FAILED_PRECONDITION"));
-  EXPECT_THAT(mesh.err, HasSubstr("one GPU"));
+  EXPECT_THAT(mesh.err, HasSubstr("FAILED_PRECONDITION: workers 'worker-0' and 'twin' are on one GPU: cuda:0 ("));
+  const CommandResult any = cluster.Tpctl({"mesh", "create", "pair", "tp=2"});
+  EXPECT_EQ(any.code, 1);
+  EXPECT_THAT(any.err, HasSubstr("needs 2 workers, 2 are healthy, on 1 devices"));
 }
 
 // A rank that dies ends the epoch for its peers, which serve again with another one.

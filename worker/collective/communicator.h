@@ -86,6 +86,8 @@ class Communicator {
   virtual absl::Status CheckPeers(absl::Span<const int> /*group*/) { return absl::OkStatus(); }
   // Whether its collectives can be recorded in a graph of the device (they only put work on the stream).
   virtual bool Records() const { return false; }
+  // A graph with its recorded collectives was launched on the stream and must be done by the deadline.
+  virtual absl::Status Launched(Stream&, absl::Time /*deadline*/) { return absl::OkStatus(); }
   // Idempotent, thread-safe.
   virtual void Abort(absl::string_view reason) = 0;
   virtual WireCounters wire() const = 0;

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/tensor/dtype.h"
 #include "common/tensor/shape.h"
@@ -162,6 +161,8 @@ class Device {
   virtual ~Device() = default;
 
   virtual std::string Describe() const = 0;  // "cpu (AVX2, 2 threads)"
+  // Which physical device it is, equal for two processes on one; "" where several may share it.
+  virtual std::string Identity() const { return ""; }
   // Whether products of `dtype` run in it; else weights are widened to F32 when packed.
   virtual bool HasProduct(DType dtype) const = 0;
   virtual std::unique_ptr<Stream> CreateStream() = 0;
@@ -298,9 +299,8 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> EndGraph(Stream&) {
     return absl::UnimplementedError("graphs on this device");
   }
-  // Runs the calls again, with other sequences: as many, of the same counts. Collectives in it end by the deadline.
-  virtual absl::Status RunGraph(Stream&, DeviceGraph&, absl::Span<const SequenceSpan> /*sequences*/,
-                                absl::Time /*deadline*/) {
+  // Runs the calls again, with other sequences: as many, of the same counts.
+  virtual absl::Status RunGraph(Stream&, DeviceGraph&, absl::Span<const SequenceSpan> /*sequences*/) {
     return absl::UnimplementedError("graphs on this device");
   }
 };

@@ -39,6 +39,7 @@ WorkerAgent::WorkerAgent(WorkerAgentOptions options, std::unique_ptr<Device> dev
       device_text_(device->Describe()),
       widens_bf16_(!device->HasProduct(DType::kBF16)),
       collectives_text_(backend->Describe()),
+      device_identity_(device->Identity()),
       clock_(clock),
       channels_(OpenChannels(options_)),
       runtime_(std::make_unique<WorkerRuntime>(std::move(device), std::move(backend), options_.runtime, clock, this)) {}
@@ -75,6 +76,7 @@ absl::Status WorkerAgent::RunSession() {
   join.set_pid(getpid());
   join.set_widens_bf16(widens_bf16_);
   join.set_collectives(collectives_text_);
+  join.set_device_identity(device_identity_);
   auto session = std::make_shared<WorkerSession>(channels_, std::move(join), runtime_.get(), clock_);
   {
     absl::MutexLock lock(&mutex_);

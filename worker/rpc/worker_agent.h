@@ -52,7 +52,7 @@ class WorkerAgent : public RuntimeSink {
   const WorkerAgentOptions options_;
   const std::string device_text_;
   const bool widens_bf16_;
-  const std::string collectives_text_;
+  const std::string collectives_text_, device_identity_;
   const Clock* const clock_;
   const WorkerChannels channels_;
   std::unique_ptr<WorkerRuntime> runtime_;

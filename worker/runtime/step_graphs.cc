@@ -52,7 +52,8 @@ StepOutcome StepGraphs::Execute(const ProgramExecutor& executor, const StepConte
   if (entry.graph == nullptr && !entry.refused) Record(executor, context, bound, &entry);
   if (entry.graph == nullptr) return executor.Execute(context, bound);
   StepOutcome outcome = entry.outcome;
-  outcome.local = context.device.RunGraph(context.stream, *entry.graph, context.sequences, context.pace.Deadline());
+  outcome.local = context.device.RunGraph(context.stream, *entry.graph, context.sequences);
+  if (outcome.local.ok()) outcome.local = context.communicator.Launched(context.stream, context.pace.Deadline());
   context.pace.Advance();
   if (outcome.local.ok()) {
     ++runs_;

@@ -103,7 +103,7 @@ class Driver {
     }
     return last = std::move(actions);
   }
-  std::string collectives = "gloo";  // of the workers that join
+  std::string collectives = "gloo", identity;  // of the workers that join
   std::vector<Action> Join(const std::string& id, int64_t memory_limit = 0) {
     WorkerDescription worker;
     worker.id = id;
@@ -112,6 +112,8 @@ class Driver {
     worker.host = "h";
     worker.memory_limit_bytes = memory_limit;
     worker.collectives = collectives;
+    worker.identity = identity;
+    worker.device = "cuda:0";
     commands[id].clear();
     history[id].clear();
     return Do(WorkerJoined{worker});

@@ -66,6 +66,24 @@ TEST(CoreWorkersTest, AMeshIsOfOneKindOfWorker) {
   EXPECT_EQ(DefaultComputeDType(d.core.workers()), DType::kF32);  // as many of each: the first by name
 }
 
+TEST(CoreWorkersTest, AMeshHoldsADeviceOnce) {
+  Driver d;
+  d.collectives = "nccl 2.28.9, cuda 13.0";
+  d.identity = "gpu 0";
+  d.Join("a");
+  d.Join("twin");
+  d.identity = "gpu 1";
+  d.Join("z");
+  d.Do(d.Request(1, "three", 3));
+  EXPECT_THAT(std::string(ReplyTo<SubmitReply>(d, 1).status.message()),
+              HasSubstr("needs 3 workers, 3 are healthy, on 2 devices"));
+  d.Deploy("m", 2);
+  EXPECT_EQ(d.Phase("m"), "READY");
+  std::vector<std::string> used;
+  for (const auto& [id, mesh] : d.core.meshes()) used = mesh.workers;
+  EXPECT_THAT(used, ElementsAre("a", "z"));
+}
+
 TEST(CoreWorkersTest, SilentWorkerIsFencedAfterTheLeaseAndReplacedWhenItComesBack) {
   Driver d;
   d.Join("a");

@@ -1,12 +1,10 @@
 #include "worker/collective/nccl/nccl_backend.h"
 
 #include <nccl.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "worker/collective/nccl/nccl_address.h"
 #include "worker/collective/nccl/nccl_communicator.h"
 #include "worker/device/cuda/cuda_status.h"
+#include "worker/device/cuda/memory.h"
 
 namespace tp::worker {
 namespace {
@@ -26,16 +25,6 @@ using cuda::NcclStatus;
 void LogAndExit(const std::string& why) {
   Log(LogLevel::kError, why);
   std::_Exit(1);
-}
-
-// The same for all processes of one machine, in whatever containers, and no other's.
-std::string MachineId() {
-  std::string id;
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  if (std::getline(file, id) && !id.empty()) return id;
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 class NcclConnector : public Connector {
@@ -121,7 +110,7 @@ absl::StatusOr<std::unique_ptr<CollectiveBackend>> CreateNcclBackend(NcclOptions
   char bus[32] = "";
   TP_RETURN_IF_ERROR(
       CudaStatus(cudaDeviceGetPCIBusId(bus, sizeof(bus), options.device), absl::StrCat("GPU ", options.device)));
-  address.gpu = absl::StrCat(MachineId(), "/", bus);
+  address.gpu = absl::StrCat(cuda::MachineId(), "/", bus);
   TP_RETURN_IF_ERROR(CudaStatus(cudaRuntimeGetVersion(&address.cuda), "CUDA's version"));
   TP_RETURN_IF_ERROR(NcclStatus(ncclGetVersion(&address.nccl), "NCCL's version"));
   return std::make_unique<NcclBackend>(std::move(options), std::move(host), std::move(address));

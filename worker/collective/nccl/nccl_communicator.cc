@@ -296,11 +296,11 @@ class NcclCommunicator : public Communicator, public cuda::StreamWatch {
   }
 
   absl::Status Poll() override { return handles_->Poll(); }
-  absl::Status Launched(cudaStream_t stream, absl::Time deadline) override {
+  absl::Status Launched(Stream& stream, absl::Time deadline) override {
     TP_RETURN_IF_ERROR(handles_->Alive());
     std::vector<int> everybody(static_cast<size_t>(size_));
     for (int r = 0; r < size_; ++r) everybody[r] = r;
-    return handles_->Watch(stream, {deadline, "a graph", std::move(everybody)});
+    return handles_->Watch(options_.stream_of(stream), {deadline, "a graph", std::move(everybody)});
   }
 
  private:

@@ -151,7 +151,8 @@ absl::Status NcclHandles::Retire() {
 
 absl::Status NcclHandles::Poll() {
   if (!dead_.empty()) {
-    if (abort_job_->drained()) return absl::OkStatus();
+    // With nothing on the streams when it died it holds up nobody: the device's other meshes go on.
+    if (!drains_ || abort_job_->drained()) return absl::OkStatus();
     return absl::AbortedError(absl::StrCat("the communicator is dead after: ", dead_));
   }
   if (pending_.empty()) return absl::OkStatus();
@@ -225,6 +226,7 @@ void NcclHandles::StartAbort() {
   if (all_ != nullptr) comms.push_back(all_);
   std::vector<cudaEvent_t> events;
   for (const Pending& pending : pending_) events.push_back(pending.event);
+  drains_ = !events.empty();
   groups_.clear();
   all_ = nullptr;
   pending_.clear();

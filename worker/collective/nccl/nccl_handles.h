@@ -80,7 +80,8 @@ class NcclHandles {
   std::deque<Pending> pending_;
   std::vector<cudaEvent_t> free_events_;
   absl::Time checked_ = absl::InfinitePast();
-  std::string dead_;  // the first failure's text
+  std::string dead_;     // the first failure's text
+  bool drains_ = false;  // work of it was on the streams when it died
   std::unique_ptr<AbortJob> abort_job_;
 };
 

@@ -72,15 +72,12 @@ class Impl : public CudaDevice {
   std::string bus_id() const override { return bus_id_; }
   cuda::StreamWatches& watches() override { return watches_; }
   std::string Describe() const override { return name_; }
+  std::string Identity() const override { return absl::StrCat(cuda::MachineId(), "/", bus_id_); }
   bool HasProduct(DType dtype) const override {
     return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
   }
 
-  std::unique_ptr<Stream> CreateStream() override {
-    absl::StatusOr<std::unique_ptr<CudaStream>> stream = CudaStream::Create(memory_, &watches_);
-    if (stream.ok()) return *std::move(stream);
-    return std::make_unique<BrokenStream>(stream.status());
-  }
+  std::unique_ptr<Stream> CreateStream() override { return std::make_unique<CudaStream>(memory_, &watches_); }
   absl::Status Synchronize(Stream& stream) override {
     TP_RETURN_IF_ERROR(Ready(stream));
     return Of(stream).Wait();
@@ -304,8 +301,7 @@ class Impl : public CudaDevice {
     TP_ASSIGN_OR_RETURN(auto recorded, Of(stream).EndRecording());
     return std::make_unique<Graph>(options_.ordinal, recorded.first, std::move(recorded.second));
   }
-  absl::Status RunGraph(Stream& stream, DeviceGraph& graph, absl::Span<const SequenceSpan> sequences,
-                        absl::Time deadline) override {
+  absl::Status RunGraph(Stream& stream, DeviceGraph& graph, absl::Span<const SequenceSpan> sequences) override {
     TP_RETURN_IF_ERROR(Ready(stream));
     const auto& recorded = static_cast<const Graph&>(graph);
     const CudaStream::Recording& recording = recorded.recording();
@@ -317,19 +313,14 @@ class Impl : public CudaDevice {
     }
     if (!same) return absl::InternalError("a recorded step with sequences that it was not recorded for");
     TP_RETURN_IF_ERROR(Of(stream).SendSequences(*recording.table, sequences));
-    TP_RETURN_IF_ERROR(CudaStatus(cudaGraphLaunch(recorded.exec(), Of(stream).handle()), "recorded step"));
-    return watches_.Launched(Of(stream).handle(), deadline);
+    return CudaStatus(cudaGraphLaunch(recorded.exec(), Of(stream).handle()), "recorded step");
   }
 
  private:
-  // CreateStream can't fail; the first call on the stream does.
-  struct BrokenStream : Stream {
-    explicit BrokenStream(absl::Status s) : status(std::move(s)) {}
-    const absl::Status status;
-  };
+  // Streams are made at their first use, which may fail and be tried again.
   absl::Status Ready(Stream& stream) const {
-    if (const auto* broken = dynamic_cast<const BrokenStream*>(&stream); broken != nullptr) return broken->status;
-    return cuda::UseDevice(options_.ordinal);
+    TP_RETURN_IF_ERROR(cuda::UseDevice(options_.ordinal));
+    return Of(stream).Open();
   }
 
   const CudaDeviceOptions options_;

@@ -84,39 +84,38 @@ DeviceSequences SequenceTable::View(absl::Span<const SequenceSpan> spans, int64_
   return view;
 }
 
-absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(std::shared_ptr<Memory> memory, StreamWatches* watches) {
-  TP_RETURN_IF_ERROR(UseDevice(memory->ordinal()));
-  cudaStream_t stream = nullptr;
-  TP_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream"));
-  auto created = std::unique_ptr<CudaStream>(new CudaStream(std::move(memory), watches, stream));
-  TP_RETURN_IF_ERROR(created->Init());
-  created->memory_->AddStream(stream);
-  return created;
-}
-
-absl::Status CudaStream::Init() {
-  void* fault = nullptr;
-  TP_RETURN_IF_ERROR(CudaStatus(cudaHostAlloc(&fault, sizeof(KernelFault), cudaHostAllocMapped), "pinned memory"));
-  fault_ = static_cast<KernelFault*>(fault);
-  *fault_ = KernelFault();
+absl::Status CudaStream::Open() {
+  if (open_) return absl::OkStatus();
+  if (stream_ == nullptr) {
+    TP_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream"));
+  }
+  if (fault_ == nullptr) {
+    void* fault = nullptr;
+    TP_RETURN_IF_ERROR(CudaStatus(cudaHostAlloc(&fault, sizeof(KernelFault), cudaHostAllocMapped), "pinned memory"));
+    fault_ = static_cast<KernelFault*>(fault);
+    *fault_ = KernelFault();
+  }
   void* seen = nullptr;
-  TP_RETURN_IF_ERROR(CudaStatus(cudaHostGetDevicePointer(&seen, fault, 0), "pinned memory"));
+  TP_RETURN_IF_ERROR(CudaStatus(cudaHostGetDevicePointer(&seen, fault_, 0), "pinned memory"));
   device_fault_ = static_cast<KernelFault*>(seen);
   for (Staging* staging : {&in_[0], &in_[1], &out_}) {
+    if (staging->event != nullptr) continue;
     TP_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&staging->event, cudaEventDisableTiming), "event"));
   }
+  memory_->AddStream(stream_);
+  open_ = true;
   return absl::OkStatus();
 }
 
 CudaStream::~CudaStream() {
   UseDevice(memory_->ordinal()).IgnoreError();
-  memory_->RemoveStream(stream_);
-  cudaStreamSynchronize(stream_);
+  if (open_) memory_->RemoveStream(stream_);
+  if (stream_ != nullptr) cudaStreamSynchronize(stream_);
   for (const Staging* staging : {&in_[0], &in_[1], &out_}) {
     if (staging->event != nullptr) cudaEventDestroy(staging->event);
   }
   if (fault_ != nullptr) cudaFreeHost(fault_);
-  cudaStreamDestroy(stream_);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
 template <class Done>

@@ -1,6 +1,6 @@
 // A CUDA stream of one device with what goes with it: pinned staging for copies from and to pageable host memory, the
 // fault that its kernels note, the sequences of its attentions. Example:
-//   auto stream = *CudaStream::Create(memory, watches);
+//   CudaStream stream(memory, watches);  TP_RETURN_IF_ERROR(stream.Open());
 //   stream->CopyIn(host, device, bytes);  kernels::..(stream->handle(), ..);  TP_RETURN_IF_ERROR(stream->Wait());
 #pragma once
 
@@ -41,11 +41,14 @@ int64_t LongestBucket(absl::Span<const SequenceSpan> spans);
 class CudaStream : public Stream {
  public:
   // `watches` outlives it.
-  static absl::StatusOr<std::unique_ptr<CudaStream>> Create(std::shared_ptr<Memory> memory, StreamWatches* watches);
+  CudaStream(std::shared_ptr<Memory> memory, StreamWatches* watches) : memory_(std::move(memory)), watches_(watches) {}
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
+  // Makes what it needs of CUDA, where that is not there yet; before any other call. After an error it may be tried
+  // again.
+  absl::Status Open();
   cudaStream_t handle() const { return stream_; }
   KernelFault* fault() const { return device_fault_; }
   // Host memory is read before it returns.
@@ -89,9 +92,6 @@ class CudaStream : public Stream {
     int64_t bytes;
   };
 
-  CudaStream(std::shared_ptr<Memory> memory, StreamWatches* watches, cudaStream_t stream)
-      : memory_(std::move(memory)), watches_(watches), stream_(stream) {}
-  absl::Status Init();
   // Until `done` does not answer cudaErrorNotReady, asking the watches meanwhile.
   template <class Done>
   absl::Status Poll(const Done& done, absl::string_view what);
@@ -100,7 +100,8 @@ class CudaStream : public Stream {
 
   const std::shared_ptr<Memory> memory_;
   StreamWatches* const watches_;
-  const cudaStream_t stream_;
+  bool open_ = false;
+  cudaStream_t stream_ = nullptr;
   KernelFault* fault_ = nullptr;         // as the host sees it
   KernelFault* device_fault_ = nullptr;  // as kernels do
   Staging in_[2];

@@ -1,6 +1,10 @@
 #include "worker/device/cuda/memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +27,15 @@ class Memory::Buffer : public DeviceBuffer {
   void* const data_;
   const int64_t size_;
 };
+
+std::string MachineId() {
+  std::string id;
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  if (std::getline(file, id) && !id.empty()) return id;
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
 
 absl::Status UseDevice(int ordinal) { return CudaStatus(cudaSetDevice(ordinal), absl::StrCat("cuda:", ordinal)); }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,9 @@
 
 namespace tp::worker::cuda {
 
+// The same for all processes of one machine, in whatever containers, and no other's: with a bus id it names a GPU in a
+// cluster.
+std::string MachineId();
 // Makes the GPU the calling thread's.
 absl::Status UseDevice(int ordinal);
 

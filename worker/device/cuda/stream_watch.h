@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "common/base/status.h"
 
 namespace tp::worker::cuda {
@@ -19,12 +18,10 @@ namespace tp::worker::cuda {
 class StreamWatch {
  public:
   virtual ~StreamWatch() = default;
-  // OK while the work may still finish, else why it will not; after an error the streams drain (the work is taken
-  // off). Cheap and never blocks for long, so it may be called in a loop. On the thread that issues the work.
+  // OK while its work may still finish, and where it has none on the streams; else why it will not. After an error the
+  // streams drain (the work is taken off). Cheap and never blocks for long, so it may be called in a loop. On the
+  // thread that issues the work.
   virtual absl::Status Poll() = 0;
-  // A graph with work of this watch was launched on `stream` and must be done by `deadline`: what was captured is not
-  // watched one by one.
-  virtual absl::Status Launched(cudaStream_t stream, absl::Time deadline) = 0;
 };
 
 // The watches of one device.
@@ -44,12 +41,6 @@ class StreamWatches {
     const std::lock_guard lock(mutex_);
     absl::Status first;
     for (StreamWatch* watch : watches_) first.Update(watch->Poll());
-    return first;
-  }
-  absl::Status Launched(cudaStream_t stream, absl::Time deadline) {
-    const std::lock_guard lock(mutex_);
-    absl::Status first;
-    for (StreamWatch* watch : watches_) first.Update(watch->Launched(stream, deadline));
     return first;
   }
 

@@ -302,13 +302,13 @@ TEST_F(NcclTest, CollectivesInAGraph) {
       EXPECT_EQ(data.Get(2), 3);
       for (int i = 0; i < 2; ++i) {
         ASSERT_EQ(cudaGraphLaunch(exec, stream.get()), cudaSuccess);
-        EXPECT_TRUE(watches[r].Launched(stream.get(), Soon()).ok());
+        EXPECT_TRUE(comm->Launched(stream, Soon()).ok());
       }
       EXPECT_TRUE(SyncFakeStream(stream.get(), watches[r]).ok());
       EXPECT_EQ(data.Get(2), 48);  // 3 * 2 * 2 * 2 * 2
       if (r == 0) {
         ASSERT_EQ(cudaGraphLaunch(exec, stream.get()), cudaSuccess);
-        EXPECT_TRUE(watches[r].Launched(stream.get(), absl::Now() + absl::Milliseconds(50)).ok());
+        EXPECT_TRUE(comm->Launched(stream, absl::Now() + absl::Milliseconds(50)).ok());
         overdue[r] = SyncFakeStream(stream.get(), watches[r]);
         comm->Abort("over");
       } else {
