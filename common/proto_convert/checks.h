@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/problems.h"
 #include "common/base/status.h"
 #include "common/proto_convert/layout.h"
 
@@ -30,6 +32,19 @@ inline absl::Status CheckNotNegative(double value, const std::string& field) {
   TP_RETURN_IF_ERROR(CheckFinite(value, field));
   if (value >= 0) return absl::OkStatus();
   return FieldError(field, absl::StrCat("is ", value, "; must not be negative"));
+}
+
+// A message is read whole: a field that is wrong is noted, and the others are looked at all the same.
+inline void Note(const absl::Status& status, Problems* problems) {
+  if (!status.ok()) problems->Add(status, "");
+}
+template <typename Value, typename To>
+void Keep(absl::StatusOr<Value> value, To* to, Problems* problems) {
+  if (value.ok()) {
+    *to = *std::move(value);
+  } else {
+    problems->Add(value.status(), "");
+  }
 }
 
 // Empty where unspecified.

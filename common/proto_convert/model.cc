@@ -14,8 +14,10 @@ absl::StatusOr<GenerationConfig> GenerationFromProto(const v1::GenerationConfig&
   config.logits_output = proto.logits_output();
   config.vocab_size = proto.vocab_size();
   config.max_positions = proto.max_positions();
-  TP_RETURN_IF_ERROR(CheckSize(config.vocab_size, field + ".vocab_size"));
-  TP_RETURN_IF_ERROR(CheckSize(config.max_positions, field + ".max_positions"));
+  Problems problems;
+  Note(CheckSize(config.vocab_size, field + ".vocab_size"), &problems);
+  Note(CheckSize(config.max_positions, field + ".max_positions"), &problems);
+  TP_RETURN_IF_ERROR(problems.status());
   if (proto.has_bos_token_id()) config.bos_token_id = proto.bos_token_id();
   config.eos_token_ids.assign(proto.eos_token_ids().begin(), proto.eos_token_ids().end());
   config.tokenizer = proto.tokenizer();
@@ -147,23 +149,25 @@ absl::StatusOr<WeightSource> WeightSourceFromProto(const v1::WeightSource& sourc
 absl::StatusOr<ModelDef> ModelFromProto(const v1::ModelDefinition& model, const std::string& field) {
   ModelDef result;
   if (!model.has_root()) return FieldError(field + ".root", "is required");
-  TP_ASSIGN_OR_RETURN(result.root, ModuleFromProto(model.root(), field + ".root"));
+  Problems problems;
+  Keep(ModuleFromProto(model.root(), field + ".root"), &result.root, &problems);
   for (int i = 0; i < model.inputs_size(); ++i) {
     const v1::ModelInput& input = model.inputs(i);
     const std::string at = Indexed(field + ".inputs", i);
     ModelInput added;
     added.name = input.name();
-    TP_ASSIGN_OR_RETURN(added.dtype, DTypeFromProto(input.type().dtype(), at + ".type.dtype"));
-    TP_ASSIGN_OR_RETURN(added.shape, SymShapeFromProto(input.type().shape(), at + ".type.shape"));
+    Keep(DTypeFromProto(input.type().dtype(), at + ".type.dtype"), &added.dtype, &problems);
+    Keep(SymShapeFromProto(input.type().shape(), at + ".type.shape"), &added.shape, &problems);
     result.inputs.push_back(std::move(added));
   }
   for (const auto& [symbol, limit] : model.symbol_limits()) {
-    TP_RETURN_IF_ERROR(CheckSize(limit, absl::StrCat(field, ".symbol_limits['", symbol, "']")));
+    Note(CheckSize(limit, absl::StrCat(field, ".symbol_limits['", symbol, "']")), &problems);
     result.symbol_limits[symbol] = limit;
   }
   if (model.has_generation()) {
-    TP_ASSIGN_OR_RETURN(result.generation, GenerationFromProto(model.generation(), field + ".generation"));
+    Keep(GenerationFromProto(model.generation(), field + ".generation"), &result.generation, &problems);
   }
+  TP_RETURN_IF_ERROR(problems.status());
   return result;
 }
 
@@ -182,20 +186,23 @@ absl::StatusOr<Submission> SubmissionFromProto(const v1::Submission& submission)
   result.name = submission.name();
   if (!result.name.empty()) TP_RETURN_IF_ERROR(ValidateModelName(result.name, "name"));
   if (!submission.has_model()) return FieldError("model", "is required");
-  TP_ASSIGN_OR_RETURN(result.model, ModelFromProto(submission.model(), "model"));
-  TP_ASSIGN_OR_RETURN(result.plan, PlanFromProto(submission.plan(), "plan"));
+  Problems problems;
+  Keep(ModelFromProto(submission.model(), "model"), &result.model, &problems);
+  Keep(PlanFromProto(submission.plan(), "plan"), &result.plan, &problems);
   for (const auto& [path, source] : submission.weights()) {
-    TP_ASSIGN_OR_RETURN(result.weights[path], WeightSourceFromProto(source, absl::StrCat("weights['", path, "']")));
+    Keep(WeightSourceFromProto(source, absl::StrCat("weights['", path, "']")), &result.weights[path], &problems);
   }
   result.weights_file = submission.weights_file();
   if (submission.compute_dtype() != v1::DATA_TYPE_UNSPECIFIED) {
     result.names_compute_dtype = true;
-    TP_ASSIGN_OR_RETURN(result.compute_dtype, DTypeFromProto(submission.compute_dtype(), "compute_dtype"));
+    Keep(DTypeFromProto(submission.compute_dtype(), "compute_dtype"), &result.compute_dtype, &problems);
     if (result.compute_dtype != DType::kF32 && result.compute_dtype != DType::kBF16) {
-      return FieldError("compute_dtype",
-                        absl::StrCat("is ", std::string(DTypeName(result.compute_dtype)), "; must be F32 or BF16"));
+      Note(FieldError("compute_dtype",
+                      absl::StrCat("is ", std::string(DTypeName(result.compute_dtype)), "; must be F32 or BF16")),
+           &problems);
     }
   }
+  TP_RETURN_IF_ERROR(problems.status());
   result.seed = submission.seed();
   return result;
 }

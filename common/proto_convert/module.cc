@@ -37,8 +37,10 @@ absl::StatusOr<Attribute> AttributeFromProto(const v1::Attribute& attribute, con
 
 absl::StatusOr<LinearConfig> LinearFromProto(const v1::LinearConfig& proto, const std::string& field) {
   LinearConfig config{proto.in_features(), proto.out_features(), !proto.no_bias(), std::nullopt};
-  TP_RETURN_IF_ERROR(CheckSize(config.in_features, field + ".in_features"));
-  TP_RETURN_IF_ERROR(CheckSize(config.out_features, field + ".out_features"));
+  Problems problems;
+  Note(CheckSize(config.in_features, field + ".in_features"), &problems);
+  Note(CheckSize(config.out_features, field + ".out_features"), &problems);
+  TP_RETURN_IF_ERROR(problems.status());
   absl::StatusOr<int64_t> count = CheckedElementCount({config.out_features, config.in_features});
   if (!count.ok()) return AtField(count.status(), field);
   TP_ASSIGN_OR_RETURN(config.output_dtype, OptionalDType(proto.output_dtype(), field + ".output_dtype"));
@@ -160,23 +162,26 @@ absl::StatusOr<GraphNode> GraphNodeFromProto(const v1::GraphNode& proto, const s
 }
 
 absl::StatusOr<CompositeConfig> CompositeFromProto(const v1::CompositeConfig& proto, const std::string& field) {
+  Problems problems;
   CompositeConfig config;
   config.type_name = proto.type_name();
   for (const v1::GraphInput& input : proto.inputs()) config.inputs.push_back({input.name(), input.optional()});
   for (int i = 0; i < proto.nodes_size(); ++i) {
-    TP_ASSIGN_OR_RETURN(GraphNode node, GraphNodeFromProto(proto.nodes(i), Indexed(field + ".nodes", i)));
+    GraphNode node;
+    Keep(GraphNodeFromProto(proto.nodes(i), Indexed(field + ".nodes", i)), &node, &problems);
     config.nodes.push_back(std::move(node));
   }
   for (const v1::GraphOutput& output : proto.outputs()) config.outputs.push_back({output.name(), output.value()});
-  TP_ASSIGN_OR_RETURN(config.structure, StructureFromProto(proto.structure(), field + ".structure"));
+  Keep(StructureFromProto(proto.structure(), field + ".structure"), &config.structure, &problems);
   for (int i = 0; i < proto.states_size(); ++i) {
     const v1::StateDef& state = proto.states(i);
     const std::string at = Indexed(field + ".states", i);
     StateDef def{state.name(), {}, state.buffer(), !state.not_persistent(), !state.frozen(), std::nullopt};
-    TP_ASSIGN_OR_RETURN(def.shape, ShapeFromProto(state.shape(), at + ".shape"));
-    TP_ASSIGN_OR_RETURN(def.dtype, OptionalDType(state.dtype(), at + ".dtype"));
+    Keep(ShapeFromProto(state.shape(), at + ".shape"), &def.shape, &problems);
+    Keep(OptionalDType(state.dtype(), at + ".dtype"), &def.dtype, &problems);
     config.states.push_back(std::move(def));
   }
+  TP_RETURN_IF_ERROR(problems.status());
   return config;
 }
 
@@ -267,18 +272,21 @@ absl::StatusOr<Module> ModuleFromProto(const v1::Module& proto, const std::strin
   Module module;
   module.name = proto.name();
   module.wrapped = proto.wrapped();
-  TP_ASSIGN_OR_RETURN(module.config, ConfigFromProto(proto, field, &module.wrapped));
+  Problems problems;
+  Keep(ConfigFromProto(proto, field, &module.wrapped), &module.config, &problems);
   for (int i = 0; i < proto.children_size(); ++i) {
-    TP_ASSIGN_OR_RETURN(Module child, ModuleFromProto(proto.children(i), Indexed(field + ".children", i)));
+    Module child;
+    Keep(ModuleFromProto(proto.children(i), Indexed(field + ".children", i)), &child, &problems);
     module.children.push_back(std::move(child));
   }
   for (const auto& [name, initializer] : proto.param_init()) {
-    TP_ASSIGN_OR_RETURN(module.param_init[name],
-                        InitializerFromProto(initializer, absl::StrCat(field, ".param_init['", name, "']")));
+    Keep(InitializerFromProto(initializer, absl::StrCat(field, ".param_init['", name, "']")), &module.param_init[name],
+         &problems);
   }
   if (proto.has_sharding()) {
-    TP_ASSIGN_OR_RETURN(module.sharding, ShardingFromProto(proto.sharding(), field + ".sharding"));
+    Keep(ShardingFromProto(proto.sharding(), field + ".sharding"), &module.sharding, &problems);
   }
+  TP_RETURN_IF_ERROR(problems.status());
   return module;
 }
 

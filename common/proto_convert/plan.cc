@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/proto_convert/checks.h"
 #include "common/proto_convert/model.h"
 
 namespace tp {
@@ -290,13 +291,16 @@ struct StyleWriter {
 
 absl::StatusOr<ParallelPlan> PlanFromProto(const v1::ParallelPlan& plan, const std::string& field) {
   ParallelPlan result;
-  TP_ASSIGN_OR_RETURN(Mesh mesh, MeshFromProto(plan.mesh(), field + ".mesh"));
+  Problems problems;
+  Mesh mesh;
+  Keep(MeshFromProto(plan.mesh(), field + ".mesh"), &mesh, &problems);
   result.mesh = mesh.axes();
   result.axis = plan.axis();
   for (int i = 0; i < plan.entries_size(); ++i) {
-    TP_ASSIGN_OR_RETURN(PlanEntry entry, PlanEntryFromProto(plan.entries(i), Indexed(field + ".entries", i)));
-    result.entries.push_back(std::move(entry));
+    result.entries.emplace_back();
+    Keep(PlanEntryFromProto(plan.entries(i), Indexed(field + ".entries", i)), &result.entries.back(), &problems);
   }
+  TP_RETURN_IF_ERROR(problems.status());
   result.allow_unmatched = plan.allow_unmatched();
   result.batch_axes.assign(plan.batch_axes().begin(), plan.batch_axes().end());
   return result;

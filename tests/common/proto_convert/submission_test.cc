@@ -346,5 +346,50 @@ TEST(SubmissionFileTest, WhatIsWrongIsInTheStatusOnly) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
+// What is wrong in different places of a message is told together.
+TEST(SubmissionProblems, AllOfAMessageAtOnce) {
+  const absl::StatusOr<Submission> parsed = ParseSubmission(R"pb(
+                                                              model {
+                                                                root {
+                                                                  composite { nodes { name: "n" } }
+                                                                  children {
+                                                                    name: "a"
+                                                                    linear { in_features: 0 out_features: -3 }
+                                                                  }
+                                                                  children {
+                                                                    name: "b"
+                                                                    linear { in_features: 1 out_features: 0 }
+                                                                  }
+                                                                }
+                                                                generation { vocab_size: -5 max_positions: 0 }
+                                                              }
+                                                              plan {
+                                                                mesh { axes { name: "tp" size: 0 } }
+                                                                entries { pattern: "a" }
+                                                                entries {
+                                                                  pattern: "b"
+                                                                  colwise_parallel { src_data_rank: -7 }
+                                                                }
+                                                              }
+                                                              weights {
+                                                                key: "a.weight"
+                                                                value { file {} }
+                                                              }
+                                                              weights {
+                                                                key: "b.weight"
+                                                                value { file {} }
+                                                              }
+                                                            )pb",
+                                                            SubmissionFormat::kText);
+  ASSERT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string text(parsed.status().message());
+  for (const char* part :
+       {"model.root.children[0].linear.in_features: is 0", "model.root.children[0].linear.out_features: is -3",
+        "model.root.children[1].linear.out_features: is 0", "model.generation.vocab_size: is -5",
+        "model.generation.max_positions: is 0", "plan.mesh", "plan.entries[0]", "weights['a.weight']"}) {
+    EXPECT_THAT(text, ::testing::HasSubstr(part));
+  }
+}
+
 }  // namespace
 }  // namespace tp
