@@ -73,7 +73,7 @@ absl::StatusOr<double> Bench::Time(int calls, const std::function<absl::Status(i
   auto graph = device_->EndGraph(*stream_);
   TP_RETURN_IF_ERROR(recorded);
   TP_RETURN_IF_ERROR(graph.status());
-  return Least(calls, [&] { return device_->RunGraph(*stream_, **graph, sequences, absl::InfiniteFuture()); });
+  return Least(calls, [&] { return device_->RunGraph(*stream_, **graph, sequences); });
 }
 
 absl::StatusOr<double> Bench::TimePlain(int calls, const std::function<absl::Status(int)>& call) {
