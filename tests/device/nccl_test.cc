@@ -179,7 +179,7 @@ TEST_F(NcclLibrary, ACollectiveIsRecordedInAGraph) {
   const auto graph = device_->EndGraph(*stream_);
   ASSERT_TRUE(graph.ok()) << graph.status();
   ASSERT_EQ(device_->CopyToDevice(*stream_, other, in->data(), 8), absl::OkStatus());
-  ASSERT_EQ(device_->RunGraph(*stream_, **graph, {}, Soon()), absl::OkStatus());
+  ASSERT_EQ(device_->RunGraph(*stream_, **graph, {}), absl::OkStatus());
   EXPECT_EQ(Get(*out, 2), (std::vector<float>{5, 6}));
 }
 
