@@ -129,7 +129,9 @@ class NcclLibrary : public Nccl {
     Settle(ncclCommInitRankConfig(&comm_, 1, id, 0, &config), comm_);
   }
   void TearDown() override {
-    if (comm_ != nullptr) EXPECT_EQ(ncclCommAbort(comm_), ncclSuccess);
+    if (comm_ != nullptr) {
+      EXPECT_EQ(ncclCommAbort(comm_), ncclSuccess);
+    }
   }
   static void Settle(ncclResult_t code, ncclComm_t comm) {
     const absl::Time deadline = Soon();
