@@ -141,7 +141,9 @@ TEST(Tls, NoPlainTextBeyondLoopback) {
   const Authority ca(folder.path(), "ca");
   const Coordinator coordinator(folder.path(), ca.Sign("server"), "0.0.0.0:0");
   const std::string port = coordinator.server().substr(coordinator.server().rfind(':'));
-  EXPECT_EQ(RunCommand({Program("tpctl"), "--server", "localhost" + port, "--tls-ca", ca.pem(), "status"}).code, 0);
+  const CommandResult served =
+      RunCommand({Program("tpctl"), "--server", "127.0.0.1" + port, "--tls-ca", ca.pem(), "status"});
+  EXPECT_EQ(served.code, 0) << served.err;
 }
 
 }  // namespace
