@@ -179,7 +179,7 @@ absl::StatusOr<std::vector<std::string>> Core::Impl::WorkersFor(const Mesh& mesh
     std::string text =
         absl::StrCat("mesh ", mesh.ToString(), " needs ", mesh.rank_count(), " workers, ", healthy, " are healthy");
     if (others > 0) absl::StrAppend(&text, ", at most ", healthy - others, " of one kind (", kind, ")");
-    if (shared > 0) absl::StrAppend(&text, ", on ", devices.size(), " devices");
+    if (shared > 0) absl::StrAppend(&text, ", on ", devices.size(), devices.size() == 1 ? " device" : " devices");
     return absl::FailedPreconditionError(text);
   }
   return chosen;

@@ -127,9 +127,11 @@ TEST(Cuda, AWorkerWithoutItsGpuSaysSo) {
                                            "--cuda-module", "/nowhere/libtp_cuda.so"});
   EXPECT_EQ(module.code, 1);
   EXPECT_THAT(module.err, HasSubstr("--device cuda:0: can't be loaded: /nowhere/libtp_cuda.so"));
-  const CommandResult name = RunCommand({Program("tp-worker"), "--server", "127.0.0.1:1", "--device", "cuda"});
-  EXPECT_EQ(name.code, 1);
-  EXPECT_THAT(name.err, HasSubstr("--device cuda: must be cpu or cuda:N"));
+  for (const std::string wrong : {"cuda", "cuda:01", "cuda:+1", "cuda:-1", "cuda:"}) {
+    const CommandResult name = RunCommand({Program("tp-worker"), "--server", "127.0.0.1:1", "--device", wrong});
+    EXPECT_EQ(name.code, 1);
+    EXPECT_THAT(name.err, HasSubstr("--device " + wrong + ": must be cpu or cuda:N"));
+  }
 }
 
 TEST(Cuda, TwoWorkersOnOneGpuAreRefusedByName) {
@@ -143,7 +145,7 @@ TEST(Cuda, TwoWorkersOnOneGpuAreRefusedByName) {
   EXPECT_THAT(mesh.err, HasSubstr("FAILED_PRECONDITION: workers 'worker-0' and 'twin' are on one GPU: cuda:0 ("));
   const CommandResult any = cluster.Tpctl({"mesh", "create", "pair", "tp=2"});
   EXPECT_EQ(any.code, 1);
-  EXPECT_THAT(any.err, HasSubstr("needs 2 workers, 2 are healthy, on 1 devices"));
+  EXPECT_THAT(any.err, HasSubstr("needs 2 workers, 2 are healthy, on 1 device"));
 }
 
 // A rank that dies ends the epoch for its peers, which serve again with another one.

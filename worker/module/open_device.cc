@@ -43,7 +43,8 @@ absl::StatusOr<OpenedDevice> OpenCuda(const OpenOptions& options, int ordinal) {
 absl::StatusOr<OpenedDevice> OpenDevice(const OpenOptions& options) {
   if (options.name == "cpu") return OpenCpu(options);
   int ordinal = -1;
-  if (options.name.rfind("cuda:", 0) != 0 || !absl::SimpleAtoi(options.name.substr(5), &ordinal) || ordinal < 0) {
+  if (options.name.rfind("cuda:", 0) != 0 || !absl::SimpleAtoi(options.name.substr(5), &ordinal) || ordinal < 0 ||
+      options.name != absl::StrCat("cuda:", ordinal)) {
     return absl::InvalidArgumentError(absl::StrCat("--device ", options.name, ": must be cpu or cuda:N"));
   }
   absl::StatusOr<OpenedDevice> opened = OpenCuda(options, ordinal);
