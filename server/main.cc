@@ -54,6 +54,8 @@ int main(int argc, char** argv) {
   CLI::App app("Tensorplane's coordinator");
   app.set_version_flag("--version", TP_VERSION);
   app.add_option("--listen", options.listen, "HOST:PORT to serve at; port 0 = any")->capture_default_str();
+  app.add_option("--metrics-listen", options.metrics_listen,
+                 "HOST:PORT of /metrics, /livez and /readyz over HTTP; none = off, port 0 = any");
   app.add_option("--data-dir", options.data_dir, "Folder of coordinator.db; none = nothing is kept");
   app.add_option("--endpoint-file", endpoint_file, "File that gets HOST:PORT once it serves");
   app.add_option("--time-scale", options.time_scale, "Multiplies every time limit")

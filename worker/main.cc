@@ -71,6 +71,11 @@ int main(int argc, char** argv) {
   app.add_option("--port", port, "Port of health and reflection, on loopback; 0 = any")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
+  app.add_option("--metrics-listen", options.metrics_listen,
+                 "HOST:PORT of /metrics, /livez and /readyz over HTTP; none = off, port 0 = any");
+  app.add_option("--drain-seconds", options.drain_seconds, "How long running work may go on after SIGTERM")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
   app.add_option("--time-scale", options.runtime.time_scale, "Multiplies every time limit")
       ->check(CLI::Range(0.1, 1000.0))
       ->capture_default_str();

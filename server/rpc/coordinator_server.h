@@ -14,6 +14,7 @@ namespace tp::server {
 
 struct CoordinatorServerOptions {
   std::string listen = "127.0.0.1:7050";  // port 0 = any
+  std::string metrics_listen = {};        // HOST:PORT of /metrics, /livez and /readyz; "" = none, port 0 = any
   std::string data_dir;                   // coordinator.db lies there; "" = nothing is kept
   std::string version;
   TlsFiles tls = {};      // plain text where none is named

@@ -19,7 +19,9 @@ struct WorkerAgentOptions {
   std::string id;
   std::string version;
   std::string collective_host;
-  TlsFiles tls = {};  // towards the coordinator; plain text where none is named
+  std::string metrics_listen = {};  // HOST:PORT of /metrics, /livez and /readyz; "" = none, port 0 = any
+  double drain_seconds = 10;        // how long a worker that was told to stop waits for what it runs
+  TlsFiles tls = {};                // towards the coordinator; plain text where none is named
   int64_t memory_limit_bytes = 0;
   WorkerRuntimeOptions runtime;
 };
