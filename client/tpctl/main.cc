@@ -6,6 +6,7 @@
 #include <string>
 
 #include "client/tpctl/commands.h"
+#include "client/tpctl/completion.h"
 #include "client/tpctl/tensor_arguments.h"
 #include "common/base/names.h"
 
@@ -15,7 +16,7 @@ using namespace tp::client;  // NOLINT: the commands
 
 // Commands that later versions bring. They answer UNIMPLEMENTED and are not in --help.
 bool IsUnbuilt(const std::string& name) {
-  for (const char* unbuilt : {"profile", "embed", "export", "events", "diagnose", "completion"})
+  for (const char* unbuilt : {"profile", "embed", "export", "events", "diagnose"})
     if (name == unbuilt) return true;
   return false;
 }
@@ -118,7 +119,8 @@ std::function<std::string()> AddTensorCommands(CLI::App* app, const GlobalOption
                               [&globals] { return TensorPut(globals, put); });
   sub_put->add_option("NAME", put.name, "Name")->required();
   CLI::Option* file = sub_put->add_option("FILE", put.file, ".npy or .safetensors");
-  CLI::Option* local = sub_put->add_option("--local", put.locals, "RANK=FILE ...: the block of each rank, P included");
+  CLI::Option* local = sub_put->add_option("--local", put.locals, "RANK=FILE ...: the block of each rank, P included")
+                           ->type_name("RANK=FILE");
   CLI::Option* global_shape =
       sub_put->add_option("--global-shape", put.global_shape, "As 5x3; inferred from equal blocks where left out");
   global_shape->needs(local);
@@ -153,7 +155,8 @@ std::function<std::string()> AddTensorCommands(CLI::App* app, const GlobalOption
   sub = command(tensor, "get", "Fetches the global value; P is reduced on the way out",
                 [&globals] { return TensorGet(globals, get); });
   sub->add_option("NAME", get.name, "Name")->required();
-  sub->add_option("--output", get.output, "File: .npy or .safetensors; without it small tensors are printed");
+  sub->add_option("--output", get.output, "File: .npy or .safetensors; without it small tensors are printed")
+      ->type_name("FILE");
 
   static TensorShardsOptions shards;
   sub = command(tensor, "shards", "Shows which rank holds what, with a picture of 1-D and 2-D layouts",
@@ -205,9 +208,11 @@ int main(int argc, char** argv) {
   app.add_option("--output-format", globals.output_format, "table or json")->check(CLI::IsMember({"table", "json"}));
 
   app.add_option("--tls-cert", globals.tls.cert, "Certificate to show to a coordinator that asks for one (PEM)")
+      ->type_name("FILE")
       ->envname("TP_TLS_CERT");
-  app.add_option("--tls-key", globals.tls.key, "Its private key (PEM)")->envname("TP_TLS_KEY");
+  app.add_option("--tls-key", globals.tls.key, "Its private key (PEM)")->type_name("FILE")->envname("TP_TLS_KEY");
   app.add_option("--tls-ca", globals.tls.ca, "Authority that signed the coordinator's certificate; turns TLS on")
+      ->type_name("FILE")
       ->envname("TP_TLS_CA");
 
   std::function<absl::Status()> run;
@@ -230,15 +235,16 @@ int main(int argc, char** argv) {
       command(local, "up", "Starts them and returns when all are healthy", [&] { return LocalUp(globals, up); });
   sub->add_option("--workers", up.workers, "Worker processes (default 2)")->check(CLI::Range(1, 64));
   sub->add_option("--dir", up.dir,
-                  "Folder of the endpoint, the logs and the stored models (default ~/.local/state/tensorplane)");
+                  "Folder of the endpoint, the logs and the stored models (default ~/.local/state/tensorplane)")
+      ->type_name("DIR");
   sub->add_option("--threads", up.threads, "Threads of each worker; 0 = cores / workers")->check(CLI::Range(0, 1024));
-  sub->add_option("--model-root", up.model_root, "Weights must lie under it");
+  sub->add_option("--model-root", up.model_root, "Weights must lie under it")->type_name("DIR");
   sub->add_option("--device", up.device, "cpu, or cuda: worker i on GPU i")->check(CLI::IsMember({"cpu", "cuda"}));
   sub->add_option("--coordinator-flag", up.coordinator_flags,
                   "Passed on to tp-coordinator, as --coordinator-flag=--time-scale=2");
   sub->add_option("--worker-flag", up.worker_flags, "Passed on to every tp-worker");
   sub = command(local, "down", "Stops them", [&] { return LocalDown(globals, down); });
-  sub->add_option("--dir", down.dir, "Folder that `local up` was given");
+  sub->add_option("--dir", down.dir, "Folder that `local up` was given")->type_name("DIR");
 
   ImportCommandOptions import;
   sub = command(&app, "import", "Turns a Hugging Face folder into a submission file (offline)",
@@ -252,7 +258,8 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   sub->add_option("--compute-dtype", import.compute_dtype, "F32 or BF16")->check(CLI::IsMember({"F32", "BF16"}));
   sub->add_option("--out", import.out,
-                  "File to write: .pb, .textproto or .json; standard output (textproto) without it");
+                  "File to write: .pb, .textproto or .json; standard output (textproto) without it")
+      ->type_name("FILE");
 
   ExplainOptions explain;
   sub = command(&app, "explain", "Shows modules, placements, collectives, cost and memory of a submission (offline)",
@@ -262,7 +269,7 @@ int main(int argc, char** argv) {
   sub->add_option(
       "--shape", explain.shapes,
       "Shape of an input, as ids=1x16; inputs that are left out share its free sizes, others are 1 (the first) and 16");
-  sub->add_option("--against", explain.against, "Another submission: shows what differs");
+  sub->add_option("--against", explain.against, "Another submission: shows what differs")->type_name("FILE");
   sub->add_option("--plan", explain.plan, "auto: in place of the file's plan the one of least cost that is found")
       ->check(CLI::IsMember({"auto"}));
   sub->add_flag("--sequence-parallel", explain.sequence_parallel, "With --plan auto: cut the sequence between weights");
@@ -294,15 +301,18 @@ int main(int argc, char** argv) {
   sub = command(&app, "forward", "Runs a model once", [&] { return Forward(globals, forward); });
   sub->add_option("MODEL", forward.model, "Name")->required();
   sub->add_option(
-      "--input", forward.inputs,
-      "NAME=FILE (.npy, .safetensors: whole batches), NAME=1,2,3 (one row), or NAME=@TENSOR: a named tensor "
-      "on a mesh of the model's axes and workers");
-  sub->add_option("--input-shard", forward.input_shards, "NAME:RANK=FILE ...: an input as the block of each rank");
+         "--input", forward.inputs,
+         "NAME=FILE (.npy, .safetensors: whole batches), NAME=1,2,3 (one row), or NAME=@TENSOR: a named tensor "
+         "on a mesh of the model's axes and workers")
+      ->type_name("NAME=FILE");
+  sub->add_option("--input-shard", forward.input_shards, "NAME:RANK=FILE ...: an input as the block of each rank")
+      ->type_name("NAME:RANK=FILE");
   sub->add_option("--input-placements", forward.input_placements,
                   "NAME:tp=S(1): placements of these blocks, P included; an axis that is not named is R");
   sub->add_option("--output", forward.output,
                   "File for the values: .safetensors, or .npy for a single output (JSON holds none); of shards a "
-                  ".safetensors file with OUTPUT.rank0, OUTPUT.rank1, ...");
+                  ".safetensors file with OUTPUT.rank0, OUTPUT.rank1, ...")
+      ->type_name("FILE");
   sub->add_option("--output-form", forward.output_form,
                   "full (default): global tensors; shards: each rank's block with offset and placements")
       ->check(CLI::IsMember({"full", "shards"}));
@@ -326,7 +336,7 @@ int main(int argc, char** argv) {
   sub = command(&app, "verify", "Compares a model with the same weights on one rank, module by module",
                 [&] { return Verify(globals, verify); });
   sub->add_option("MODEL", verify.model, "Name")->required();
-  sub->add_option("--input", verify.inputs, "As of forward; seeded values where left out");
+  sub->add_option("--input", verify.inputs, "As of forward; seeded values where left out")->type_name("NAME=FILE");
   sub->add_option("--tolerance", verify.tolerance,
                   "Largest difference allowed, relative for values above 1 (default 1e-4; BF16: 2e-2, relative down to "
                   "0.01)")
@@ -339,6 +349,16 @@ int main(int argc, char** argv) {
   command(&app, "workers", "Lists workers", [&] { return ListWorkers(globals); });
   command(&app, "status", "Shows the coordinator's state", [&] { return Status(globals); });
   command(&app, "version", "Shows the version", [&] { return Version(globals); });
+
+  std::string shell;
+  command(&app, "completion", "Prints a script that completes commands, flags and values in a shell",
+          [&] {
+            std::fputs((shell == "zsh" ? ZshCompletion(app) : BashCompletion(app)).c_str(), stdout);
+            return absl::OkStatus();
+          })
+      ->add_option("SHELL", shell, "As in: source <(tpctl completion bash)")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh"}));
 
   app.set_version_flag("--version", TP_VERSION);
   std::vector<std::string> names;
