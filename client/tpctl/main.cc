@@ -119,8 +119,8 @@ std::function<std::string()> AddTensorCommands(CLI::App* app, const GlobalOption
                               [&globals] { return TensorPut(globals, put); });
   sub_put->add_option("NAME", put.name, "Name")->required();
   CLI::Option* file = sub_put->add_option("FILE", put.file, ".npy or .safetensors");
-  CLI::Option* local = sub_put->add_option("--local", put.locals, "RANK=FILE ...: the block of each rank, P included")
-                           ->type_name("RANK=FILE");
+  CLI::Option* local =
+      sub_put->add_option("--local", put.locals, "The block of each rank, P included")->type_name("RANK=FILE");
   CLI::Option* global_shape =
       sub_put->add_option("--global-shape", put.global_shape, "As 5x3; inferred from equal blocks where left out");
   global_shape->needs(local);
@@ -305,7 +305,7 @@ int main(int argc, char** argv) {
          "NAME=FILE (.npy, .safetensors: whole batches), NAME=1,2,3 (one row), or NAME=@TENSOR: a named tensor "
          "on a mesh of the model's axes and workers")
       ->type_name("NAME=FILE");
-  sub->add_option("--input-shard", forward.input_shards, "NAME:RANK=FILE ...: an input as the block of each rank")
+  sub->add_option("--input-shard", forward.input_shards, "An input as the block of each rank")
       ->type_name("NAME:RANK=FILE");
   sub->add_option("--input-placements", forward.input_placements,
                   "NAME:tp=S(1): placements of these blocks, P included; an axis that is not named is R");
