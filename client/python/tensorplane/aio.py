@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import aclosing
 from types import TracebackType
@@ -16,7 +17,7 @@ from tensorplane.calls import generate as generate_calls
 from tensorplane.calls import models as model_calls
 from tensorplane.calls import tensor_values
 from tensorplane.calls import tensors as tensor_calls
-from tensorplane.channel import CHANNEL_OPTIONS, Feed, server_address
+from tensorplane.channel import CHANNEL_OPTIONS, Feed, make_credentials, server_address
 from tensorplane.client import as_method
 from tensorplane.errors import TensorplaneError, from_rpc
 from tensorplane.retry import Attempts, Retry
@@ -48,9 +49,13 @@ class AsyncClient:
     """As Client, for asyncio; make it inside of a running loop. Cancelling a task ends its call."""
 
     def __init__(self, server: str | None = None, timeout: float | None = None, *, retry: Retry = Retry(),
-                 credentials: grpc.ChannelCredentials | None = None) -> None:
+                 credentials: grpc.ChannelCredentials | None = None, tls_ca: str | os.PathLike[str] | None = None,
+                 tls_cert: str | os.PathLike[str] | None = None,
+                 tls_key: str | os.PathLike[str] | None = None) -> None:
         self.server = server_address(server)
         self._timeout, self._retry = timeout, retry
+        if credentials is None:
+            credentials = make_credentials(tls_ca, tls_cert, tls_key)
         if credentials is None:
             self._channel = grpc.aio.insecure_channel(self.server, CHANNEL_OPTIONS)
         else:

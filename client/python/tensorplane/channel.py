@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tensorplane.errors import InvalidArgumentError
+import grpc
+
+from tensorplane.errors import InvalidArgumentError, NotFoundError
 
 # Those of the C++ client: keepalive, reconnecting, sizes.
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
@@ -37,6 +39,30 @@ def server_address(server: str | None) -> str:
     except OSError:
         raise InvalidArgumentError("no server: give HOST:PORT, or set TPCTL_SERVER, or start one with `tpctl local up`"
                                    ) from None
+
+
+def _pem(option: str, path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise NotFoundError(f"{option}: {os.fspath(path)} can't be read: {error.strerror}") from None
+
+
+def make_credentials(ca: str | os.PathLike[str] | None, cert: str | os.PathLike[str] | None,
+                     key: str | os.PathLike[str] | None) -> grpc.ChannelCredentials | None:
+    """Of PEM files; where none is named those of TP_TLS_CA, TP_TLS_CERT and TP_TLS_KEY; None where there are none either.
+
+    Without `ca` the system's authorities are trusted; with `cert` and `key` the client shows its own certificate.
+    """
+    if ca is None and cert is None and key is None:
+        ca, cert, key = (os.environ.get(f"TP_TLS_{name}") or None for name in ("CA", "CERT", "KEY"))
+    if ca is None and cert is None and key is None:
+        return None
+    if (cert is None) != (key is None):
+        raise InvalidArgumentError(f"tls_cert and tls_key belong together; got {cert!r} and {key!r}")
+    roots, chain, secret = (None if path is None else _pem(option, path)
+                            for option, path in (("tls_ca", ca), ("tls_cert", cert), ("tls_key", key)))
+    return grpc.ssl_channel_credentials(roots, secret, chain)
 
 
 class Feed(Iterator[Any]):

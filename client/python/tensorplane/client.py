@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
@@ -17,7 +18,7 @@ from tensorplane.calls import generate as generate_calls
 from tensorplane.calls import models as model_calls
 from tensorplane.calls import tensor_values
 from tensorplane.calls import tensors as tensor_calls
-from tensorplane.channel import CHANNEL_OPTIONS, Feed, server_address
+from tensorplane.channel import CHANNEL_OPTIONS, Feed, make_credentials, server_address
 from tensorplane.errors import TensorplaneError, from_rpc
 from tensorplane.retry import Attempts, Retry
 from tensorplane.v1.coordinator_pb2_grpc import CoordinatorServiceStub
@@ -55,13 +56,19 @@ class Client:
     """A coordinator's API. Errors are TensorplaneErrors.
 
     `server`: HOST:PORT; None: TPCTL_SERVER, or the cluster of `tpctl local up`. `timeout`: seconds of each call, its
-    retries included; None: no limit. `credentials`: for TLS; None: plain text.
+    retries included; None: no limit. `tls_ca`, `tls_cert`, `tls_key`: PEM files for TLS (the authority that is trusted;
+    what is shown to a server that asks); None: TP_TLS_CA, TP_TLS_CERT and TP_TLS_KEY, plain text where none is set.
+    `credentials`: gRPC's own, in place of them.
     """
 
     def __init__(self, server: str | None = None, timeout: float | None = None, *, retry: Retry = Retry(),
-                 credentials: grpc.ChannelCredentials | None = None) -> None:
+                 credentials: grpc.ChannelCredentials | None = None, tls_ca: str | os.PathLike[str] | None = None,
+                 tls_cert: str | os.PathLike[str] | None = None,
+                 tls_key: str | os.PathLike[str] | None = None) -> None:
         self.server = server_address(server)
         self._timeout, self._retry = timeout, retry
+        if credentials is None:
+            credentials = make_credentials(tls_ca, tls_cert, tls_key)
         if credentials is None:
             self._channel = grpc.insecure_channel(self.server, CHANNEL_OPTIONS)
         else:

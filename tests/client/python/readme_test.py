@@ -1,4 +1,4 @@
-"""The examples of client/python/README.md and of the section Python of README.md run as they stand there."""
+"""The examples of client/python/README.md and of the section Python in README.md run as they stand there."""
 import contextlib
 import io
 import os
@@ -50,7 +50,7 @@ class ReadmeTest(unittest.TestCase):
         self.assertGreaterEqual(run_examples((SOURCE / "client/python/README.md").read_text()), 6)
 
     def test_the_repositorys(self) -> None:
-        section = re.search(r"^## Python\n(.*?)^## ", (SOURCE / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+        section = re.search(r"^### Python\n(.*?)^### ", (SOURCE / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
         assert section is not None
         self.assertEqual(run_examples(section[1]), 1)
 

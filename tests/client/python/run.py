@@ -31,7 +31,7 @@ def main() -> int:
         cluster = work / "cluster"
         environment = os.environ | {
             "PYTHONPATH": f"{site}:{HERE}", "PYTHONDONTWRITEBYTECODE": "1", "PATH": f"{arguments.bin}:{os.environ['PATH']}",
-            "TP_SOURCE": str(arguments.source), "TP_CLUSTER": str(cluster)}
+            "TP_SOURCE": str(arguments.source), "TP_CLUSTER": str(cluster), "GRPC_VERBOSITY": "NONE"}
         with live_cluster(arguments.bin, cluster) as server:
             environment["TPCTL_SERVER"] = server
             tests = arguments.tests or sorted(path.stem for path in HERE.glob("*_test.py"))

@@ -101,6 +101,7 @@ class ModelsTest(unittest.TestCase):
             tensorplane.write_array(self.folder / "x.npy", x)
             told = tpctl("forward", "mlp", "--input", f"x={self.folder}/x.npy", "--output", self.folder / "y.npy")
             np.testing.assert_array_equal(result["y"], np.load(self.folder / "y.npy"))
+            np.testing.assert_array_equal(self.client.forward("mlp", {"x": self.folder / "x.npy"})["y"], result["y"])
             counted = [[c.module, c.op, c.axis, c.size_bytes] for c in result.collectives]
             self.assertEqual(counted, [list(record.values()) for record in told["collectives"]])
             self.assertEqual(counted[0], ["fc2", "all_reduce", "tp", 4 * y.size])

@@ -47,8 +47,8 @@ def known_numbers(source: Path, lines: list[str]) -> list[str]:
         values = " ".join(f"{(3 * row + column) / 8:.6f}" for row in kept for column in range(3))
         if line != f"local {len(kept)}x3 {values}":
             wrong.append(f"block {rank}: {line}")
-    for line in ("submit mlp READY tp=2 944", "watch mlp READY tp=2 944", "parameter fc1.weight 13x8 tp=S(0) 0:7x8@0x0 1:6x8@7x0",
-                 "collective fc2 all_reduce tp 32", "redistribute tp=SS(0,2) all_to_all/tp/12", "finish length",
+    for line in ("submit mlp READY tp=2 948", "watch mlp READY tp=2 948", "parameter fc1.weight 13x8 tp=S(0) 0:7x8@0x0 1:6x8@7x0",
+                 "collective fc2 all_reduce tp 32", "redistribute tp=SS(0,2) permute/tp/12", "finish length",
                  "left 0 models 0 meshes 0 tensors", "get 5x3 " + " ".join(f"{i / 8:.6f}" for i in range(15))):
         if line not in lines:
             wrong.append(f"there is no line '{line}'")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy.typing as npt
 
@@ -10,6 +11,7 @@ from tensorplane.call import Call, new_request_id
 from tensorplane.chunks import Block, Progress, array_bytes, check_whole, chunks, join, receive
 from tensorplane.dtypes import Array, dtype_name, name_of, to_dtype, to_proto, to_wire
 from tensorplane.errors import DataLossError, InternalError, InvalidArgumentError
+from tensorplane.files import read_array
 from tensorplane.layout import owned_indices
 from tensorplane.placements import mesh_from_proto, placements_from_proto, placements_to_proto
 from tensorplane.values import Collective, ForwardResult, OutputShard, OutputShards, Ref, Shards
@@ -29,7 +31,8 @@ def shards_to_wire(name: str, shards: Shards) -> tuple[str, dict[int, Array]]:
     return dtype, blocks
 
 
-def _add_input(header: v1.ForwardHeader, name: str, value: npt.ArrayLike | Shards | Ref, arrays: list[Array]) -> None:
+def _add_input(header: v1.ForwardHeader, name: str, value: npt.ArrayLike | Shards | Ref | Path,
+               arrays: list[Array]) -> None:
     """Adds the input to the header, and the arrays whose bytes follow to the list."""
     proto = header.inputs.add(name=name)
     if isinstance(value, Ref):
@@ -45,7 +48,7 @@ def _add_input(header: v1.ForwardHeader, name: str, value: npt.ArrayLike | Shard
             proto.shards.locals.add(rank=rank, shape=array.shape)
             arrays.append(array)
     else:
-        array = to_wire(value)
+        array = to_wire(read_array(value, name) if isinstance(value, Path) else value)
         proto.dtype = to_proto(dtype_name(array.dtype))
         proto.shape.extend(array.shape)
         arrays.append(array)
@@ -113,9 +116,11 @@ class _Answer:
                              self._summary.duration_us)
 
 
-def forward(model: str, inputs: Mapping[str, npt.ArrayLike | Shards | Ref], *, output_shards: bool = False,
+def forward(model: str, inputs: Mapping[str, npt.ArrayLike | Shards | Ref | Path], *, output_shards: bool = False,
             module_outputs: bool = False, progress: Progress | None = None) -> Call[ForwardResult]:
     """Runs the model once on arrays, on Shards (blocks of ranks) or on a Ref (a named tensor on the workers).
+
+    A Path is a .npy file, or a .safetensors file with a tensor of the input's name (or only one).
 
     `output_shards`: each rank's block of every output, in place of the global arrays. `module_outputs`: the outputs of
     every module too, after the model's, named "layers.0.fc:output".
