@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Runs the steps of deploy/docker/Dockerfile in bare Debian folders, as no Docker engine is needed for that, and then the
 # programs of the last one as its user. As root, with debootstrap, else exit 77. The compiler's cache of this machine is used.
-# Usage: docker.sh [FOLDER]   (FOLDER is given base.tar, the base system, and tensorplane_*.deb, as package.sh takes them)
+# Usage: docker.sh [FOLDER] [DOCKERFILE]
+#   FOLDER is given base.tar, the base system, and the packages, as package.sh takes them; DOCKERFILE: Dockerfile.cuda, by
+#   hand: it takes the time of nvcc and 5 GB.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/support/debian_folder.sh
 source "$source/tests/support/debian_folder.sh"
 debian_needs docker.sh
-dockerfile=$source/deploy/docker/Dockerfile
+dockerfile=$source/deploy/docker/${2:-Dockerfile}
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tensorplane-docker.XXXXXX")
 out=${1:-$work}
@@ -111,6 +113,11 @@ echo "== the programs, as $runs_as"
 for program in tp-coordinator tp-worker tpctl; do run_step "$program --version"; done
 if ls "$root"/tmp/*.deb 2>/dev/null; then die "the package is still in the image"; fi
 for path in /src /usr/bin/cmake /usr/bin/g++; do [ ! -e "$root$path" ] || die "the image holds $path"; done
+if [[ $dockerfile == *.cuda ]] && ! command -v nvidia-smi >/dev/null; then
+  said=$(run_step 'tp-worker --server 127.0.0.1:1 --device cuda:0' 2>&1 || true)
+  grep -q 'FAILED_PRECONDITION: --device cuda:0: ' <<<"$said" || die "tp-worker without a GPU says: $said"
+  if grep -q "can't be loaded" <<<"$said"; then die "the CUDA backend lacks a library: $said"; fi
+fi
 mkdir "$root/tmp/demo"
 cp "$source"/deploy/demo/mlp.* "$root/tmp/demo/"
 chmod -R a+rX "$root/tmp/demo"
