@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <thread>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -17,6 +19,7 @@
 #include "client/tpctl/progress.h"
 #include "common/base/status.h"
 #include "common/checkpoint/file.h"
+#include "common/proto_convert/config.h"
 
 namespace tp::client {
 namespace {
@@ -35,6 +38,21 @@ absl::StatusOr<std::string> ProgramPath(const std::string& name) {
     return absl::NotFoundError(
         absl::StrCat(name, " is not beside tpctl (", program.string(), "): build preset `release`, or install"));
   return program.string();
+}
+
+// Our variables without those that stand for options of the programs: a cluster of `local up` is as its own flags say,
+// whatever the shell was set up for. The CUDA backend and the files of TLS are the machine's.
+std::vector<std::string> ProgramEnvironment() {
+  std::set<std::string> options = {ConfigVariable("config")};
+  for (const ConfigKind kind : {ConfigKind::kCoordinator, ConfigKind::kWorker})
+    for (const std::string& flag : ConfigFlags(kind))
+      if (flag != "cuda-module" && !absl::StartsWith(flag, "tls-")) options.insert(ConfigVariable(flag));
+  std::vector<std::string> environment;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string text = *variable;
+    if (options.count(text.substr(0, text.find('='))) == 0) environment.push_back(text);
+  }
+  return environment;
 }
 
 // The last lines of a log, for messages.
@@ -77,8 +95,8 @@ absl::Status StartCluster(const GlobalOptions& globals, const LocalOptions& opti
   const std::string endpoint_file = dir + "/endpoint";
   std::vector<std::string> arguments = {"--listen", "127.0.0.1:0", "--data-dir", dir, "--endpoint-file", endpoint_file};
   arguments.insert(arguments.end(), options.coordinator_flags.begin(), options.coordinator_flags.end());
-  TP_ASSIGN_OR_RETURN(LocalProcess started,
-                      StartDetached("coordinator", coordinator, arguments, dir + "/coordinator.log"));
+  TP_ASSIGN_OR_RETURN(LocalProcess started, StartDetached("coordinator", coordinator, arguments, ProgramEnvironment(),
+                                                          dir + "/coordinator.log"));
   processes->push_back(started);
   TP_RETURN_IF_ERROR(WriteProcesses(dir + "/processes", *processes));
   std::string endpoint;
@@ -96,7 +114,8 @@ absl::Status StartCluster(const GlobalOptions& globals, const LocalOptions& opti
     arguments = {"--server",     endpoint,           "--id",     id,    "--threads", absl::StrCat(threads),
                  "--model-root", options.model_root, "--device", device};
     arguments.insert(arguments.end(), options.worker_flags.begin(), options.worker_flags.end());
-    TP_ASSIGN_OR_RETURN(started, StartDetached(id, worker, arguments, absl::StrCat(dir, "/", id, ".log")));
+    TP_ASSIGN_OR_RETURN(started,
+                        StartDetached(id, worker, arguments, ProgramEnvironment(), absl::StrCat(dir, "/", id, ".log")));
     processes->push_back(started);
     TP_RETURN_IF_ERROR(WriteProcesses(dir + "/processes", *processes));
   }

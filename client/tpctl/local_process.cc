@@ -33,12 +33,15 @@ uint64_t StartTimeOf(pid_t pid) {
 }  // namespace
 
 absl::StatusOr<LocalProcess> StartDetached(const std::string& name, const std::string& program,
-                                           const std::vector<std::string>& arguments, const std::string& log) {
+                                           const std::vector<std::string>& arguments,
+                                           std::vector<std::string> environment, const std::string& log) {
   std::vector<std::string> words = {program};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
+  std::vector<char*> argv, variables;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  for (std::string& variable : environment) variables.push_back(variable.data());
+  variables.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
@@ -49,7 +52,7 @@ absl::StatusOr<LocalProcess> StartDetached(const std::string& name, const std::s
   posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
   pid_t pid = 0;
-  const int error = posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), environ);
+  const int error = posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), variables.data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) return absl::ErrnoToStatus(error, absl::StrCat("can't start ", program));

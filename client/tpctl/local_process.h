@@ -20,10 +20,11 @@ struct LocalProcess {
   std::string name;
 };
 
-// Starts `program` in a session of its own, with its output appended to `log` and no other descriptor of ours.
-// NOT_FOUND where the program is missing or can't be executed.
+// Starts `program` in a session of its own, with its output appended to `log`, no other descriptor of ours, and these
+// variables (NAME=VALUE) only. NOT_FOUND where the program is missing or can't be executed.
 absl::StatusOr<LocalProcess> StartDetached(const std::string& name, const std::string& program,
-                                           const std::vector<std::string>& arguments, const std::string& log);
+                                           const std::vector<std::string>& arguments,
+                                           std::vector<std::string> environment, const std::string& log);
 bool IsRunning(const LocalProcess& process);
 // SIGTERM, then SIGKILL to what is left after `patience`; returns when none runs.
 void StopAll(const std::vector<LocalProcess>& processes, absl::Duration patience);

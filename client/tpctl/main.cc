@@ -240,9 +240,12 @@ int main(int argc, char** argv) {
   sub->add_option("--threads", up.threads, "Threads of each worker; 0 = cores / workers")->check(CLI::Range(0, 1024));
   sub->add_option("--model-root", up.model_root, "Weights must lie under it")->type_name("DIR");
   sub->add_option("--device", up.device, "cpu, or cuda: worker i on GPU i")->check(CLI::IsMember({"cpu", "cuda"}));
-  sub->add_option("--coordinator-flag", up.coordinator_flags,
-                  "Passed on to tp-coordinator, as --coordinator-flag=--time-scale=2");
-  sub->add_option("--worker-flag", up.worker_flags, "Passed on to every tp-worker");
+  sub->add_option(
+      "--coordinator-flag", up.coordinator_flags,
+      "Passed on to tp-coordinator, as --coordinator-flag=--time-scale=2; its TP_ variables do not reach it, but "
+      "for TP_TLS_*");
+  sub->add_option("--worker-flag", up.worker_flags,
+                  "Passed on to every tp-worker; TP_ variables are not, but for TP_TLS_* and TP_CUDA_MODULE");
   sub = command(local, "down", "Stops them", [&] { return LocalDown(globals, down); });
   sub->add_option("--dir", down.dir, "Folder that `local up` was given")->type_name("DIR");
 

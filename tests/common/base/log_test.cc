@@ -17,8 +17,8 @@ TEST(Log, JsonIsOneObjectALineWhateverTheMessage) {
   const std::vector<std::pair<std::string, std::string>> messages = {
       {"plain", "plain"},
       {"a \"quoted\" \\ path", "a \"quoted\" \\ path"},
-      {std::string("two\nlines\r\tand \x1b[31m \x7f and a NUL \0.", 37),
-       std::string("two\nlines\r\tand \x1b[31m \x7f and a NUL \0.", 37)},
+      {std::string("two\nlines\r\tand \x1b[31m \x7f and a NUL \0.", 35),
+       std::string("two\nlines\r\tand \x1b[31m \x7f and a NUL \0.", 35)},
       {"{} %v %% {0}", "{} %v %% {0}"},
       {"Gr\xc3\xbc\xc3\x9f"
        "e \xe2\x82\xac \xf0\x9f\x8e\xa9",
