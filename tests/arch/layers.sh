@@ -28,7 +28,7 @@ for ((i = 0; i < ${#layers[@]}; i++)); do
     breach "common/${layers[i]} includes common/${layers[j]}" "$(includes "common/${layers[i]}" "common/${layers[j]}/")"
   done
   breach "common/${layers[i]} includes a layer above it" \
-    "$(includes "common/${layers[i]}" 'common/(checkpoint|tokenizer|proto_convert|rpc|http|flags)/')"
+    "$(includes "common/${layers[i]}" 'common/(checkpoint|tokenizer|proto_convert|rpc|http|metrics|flags)/')"
 done
 # --- The pure layers know no thread, clock, file, socket, log or environment.
 for layer in tensor mesh layout redistribute model sharding program; do
@@ -48,6 +48,8 @@ breach "spdlog outside common/base/log.cc" "$(outside 'spdlog/' 'common/base/log
 breach "oneDNN or Highway outside worker/device/cpu" "$(outside '(dnnl|oneapi|hwy/)' 'worker/device/cpu/')"
 breach "Gloo outside worker/collective/gloo" "$(outside 'gloo/' 'worker/collective/gloo/')"
 breach "CUDA outside its folders" "$(outside '(cuda|nccl|cublas)' 'worker/device/cuda/|worker/collective/nccl/')"
+breach "civetweb outside common/http" "$(outside 'civetweb|CivetServer' 'common/http/')"
+breach "prometheus-cpp outside common/metrics" "$(outside 'prometheus/' 'common/metrics/')"
 breach "SQLite outside server/store" "$(outside 'sqlite3' 'server/store/')"
 breach "CLI11 outside common/flags, client/tpctl, a flags.cc and a main.cc" "$(outside 'CLI/' 'common/flags/|client/tpctl/|(server|worker)/(flags|main)\.cc')"
 breach "nlohmann outside one .cc a folder" \
