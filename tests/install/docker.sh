@@ -108,7 +108,7 @@ while IFS= read -r line || [ -n "$line" ]; do
 done <"$dockerfile"
 
 [ "$runs_as" = 65532:65532 ] || die "the image runs as '$runs_as'"
-[ "$out" = "$work" ] || cp "${stages[0]}"/package/*.deb "$out/"
+[ "$out" = "$work" ] || cp "${stages[0]}"/package/tensorplane_*.deb "$out/"
 echo "== the programs, as $runs_as"
 for program in tp-coordinator tp-worker tpctl; do run_step "$program --version"; done
 if ls "$root"/tmp/*.deb 2>/dev/null; then die "the package is still in the image"; fi
