@@ -1,6 +1,10 @@
 #include "common/http/probes.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
 
 namespace tp {
 namespace {
@@ -21,6 +25,14 @@ HttpHandlers ProbeHandlers(const Probes& probes) {
           {"/metrics", [metrics = probes.metrics](const HttpRequest&) {
              return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics()};
            }}};
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> StartProbes(const std::string& address, const Probes& probes) {
+  if (address.empty()) return nullptr;
+  absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(address, ProbeHandlers(probes));
+  if (!server.ok()) return Annotate(server.status(), "--metrics-listen");
+  Log(LogLevel::kInfo, absl::StrCat("metrics at ", (*server)->endpoint()));
+  return server;
 }
 
 }  // namespace tp

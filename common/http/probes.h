@@ -1,9 +1,10 @@
 // The paths that both programs serve with --metrics-listen: /metrics for Prometheus, /livez and /readyz for an
 // orchestrator. Example:
-//   auto server = *HttpServer::Start("127.0.0.1:9464", ProbeHandlers({.metrics = text, .live = live, .ready = ready}));
+//   auto server = *StartProbes("127.0.0.1:9464", {.metrics = text, .live = live, .ready = ready});
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,5 +20,9 @@ struct Probes {
   std::function<absl::Status()> ready;  // else it should get no requests now
 };
 HttpHandlers ProbeHandlers(const Probes& probes);
+
+// A server of them whose address the log tells ("metrics at HOST:PORT"); nullptr where `address` is "". Errors of
+// HttpServer::Start, naming --metrics-listen.
+absl::StatusOr<std::unique_ptr<HttpServer>> StartProbes(const std::string& address, const Probes& probes);
 
 }  // namespace tp

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <grpcpp/server.h>
+#include <grpcpp/support/server_interceptor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +20,8 @@ struct RpcServerOptions {
   absl::Duration keepalive = absl::Seconds(2);
   int max_receive_bytes = 8 << 20;  // every payload over 1 MiB travels in chunks
   TlsFiles tls = {};                // plain text where none is named
+  // Makes what sees every call; nothing = none.
+  std::function<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>()> interceptor = {};
 };
 
 // Thread-safe.

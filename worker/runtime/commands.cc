@@ -73,7 +73,7 @@ absl::Status WorkerRuntime::Impl::ApplyCommit(const Commit& commit) {
         return absl::FailedPreconditionError(absl::StrCat("commit of epoch ", staged.epoch, " of mesh ", staged.mesh_id,
                                                           ", expected ", mesh.epoch, " or later"));
       }
-      closed_wire_bytes_ += WireBytes(mesh);
+      AddWire(mesh, &closed_wire_);
       replaced = std::exchange(mesh.communicator, std::move(staged.communicator));
       mesh.epoch = staged.epoch;
       mesh.ended = absl::OkStatus();
@@ -119,6 +119,7 @@ void WorkerRuntime::Impl::PrepareGroups(uint64_t mesh_id) {
   const std::lock_guard lock(mutex_);
   const auto it = meshes_.find(mesh_id);
   if (it == meshes_.end() || it->second.epoch != epoch || !it->second.ended.ok()) return;
+  ++epochs_ended_;
   it->second.ended = absl::AbortedError(
       absl::StrCat("epoch ", epoch, " ended where its groups were prepared: ", std::string(status.message())));
 }
@@ -154,7 +155,7 @@ absl::Status WorkerRuntime::Impl::ApplyCloseMesh(const Command& command) {
     return absl::FailedPreconditionError(
         absl::StrCat("mesh ", command.mesh_id, ": expected epoch ", it->second.epoch, ", got ", command.epoch));
   }
-  closed_wire_bytes_ += WireBytes(it->second);
+  AddWire(it->second, &closed_wire_);
   std::swap(closed, it->second);
   meshes_.erase(it);
   aborted_.erase(command.mesh_id);
@@ -226,7 +227,7 @@ WorkOutcome WorkerRuntime::Impl::ApplyDecode(const Command& command, const Decod
   const absl::StatusOr<LoadedModel*> model = ModelFor(command, decode.model, (*communicator)->rank());
   Pace pace(*clock_, command.timeout * options_.time_scale, progress_);
   return ExecuteDecode({*device_, *stream_, **communicator, arena_, pace, command.epoch, command.order,
-                        collectives_.get(), options_.graphs},
+                        collectives_.get(), options_.graphs, options_.counters},
                        model.ok() ? *model : nullptr, decode, model.status());
 }
 
@@ -248,6 +249,7 @@ void WorkerRuntime::Impl::EndEpochAfter(const Command& command, const WorkOutcom
   const std::lock_guard lock(mutex_);
   const auto it = meshes_.find(command.mesh_id);
   if (it == meshes_.end() || it->second.epoch != command.epoch || !it->second.ended.ok()) return;
+  ++epochs_ended_;
   it->second.ended = absl::AbortedError(absl::StrCat("epoch ", command.epoch, " ended with command ", command.order,
                                                      ": ", std::string(outcome.status.message())));
 }

@@ -80,9 +80,9 @@ class Decoding {
   // Runs the step and takes its tokens. `transport` is set where the communicator failed.
   absl::Status Step(bool* transport) {
     const ProgramExecutor& executor = *model_.step;
-    const StepContext step{context_.device, context_.stream,      context_.communicator,
-                           context_.arena,  context_.pace,        true,
-                           tokens_.spans,   context_.collectives, context_.graphs};
+    const StepContext step{
+        context_.device, context_.stream,      context_.communicator, context_.arena,   context_.pace, true,
+        tokens_.spans,   context_.collectives, context_.graphs,       context_.counters};
     started_.clear();
     for (const StepTokens::Part& part : tokens_.parts) started_.push_back(part.id);
     const absl::Status operands = SetOperands(step);

@@ -15,6 +15,7 @@
 #include "common/program/memory.h"
 #include "common/program/program.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/counting_communicator.h"
 #include "worker/device/device.h"
 #include "worker/runtime/operations.h"
 #include "worker/runtime/overlap.h"
@@ -61,6 +62,7 @@ struct StepContext {
   absl::Span<const SequenceSpan> sequences;
   CollectiveStream* collectives = nullptr;  // where collectives may run beside the rest; nullptr: nowhere
   bool graphs = false;                      // the step may be recorded and run again as a graph of the device
+  CollectiveCounters* counters = nullptr;   // of the communicator's calls; nullptr: not counted
 };
 
 struct StepOutcome {

@@ -43,8 +43,13 @@ class WorkerRuntime::Impl {
     bool done = false;
   };
 
-  // What a communicator moved so far.
-  static uint64_t WireBytes(const MeshEntry& mesh);
+  struct HeldMemory {
+    int64_t packed = 0, plain = 0, cache = 0;
+  };
+
+  // Adds what a communicator moved so far.
+  static void AddWire(const MeshEntry& mesh, WireCounters* sum);
+  static HeldMemory MemoryOf(const std::map<std::string, std::unique_ptr<LoadedModel>>& models);
   void ExecutorLoop();
   // Runs on the executor thread, before queued commands; blocks until done. CANCELLED once the runtime ends.
   absl::Status OnDevice(const std::function<absl::Status()>& run);
@@ -90,7 +95,8 @@ class WorkerRuntime::Impl {
   std::map<uint64_t, std::pair<uint64_t, std::string>> aborted_;  // mesh -> the last epoch that was aborted, why
   uint64_t term_ = 0;
   RuntimeUsage usage_;
-  uint64_t closed_wire_bytes_ = 0;  // of communicators that are gone
+  WireCounters closed_wire_;  // of communicators that are gone
+  int64_t epochs_ended_ = 0;
   bool stopping_ = false;
 
   std::atomic<bool> check_collectives_ = false;
@@ -98,6 +104,7 @@ class WorkerRuntime::Impl {
 
   // The executor thread's:
   std::map<std::string, std::unique_ptr<LoadedModel>> models_;
+  HeldMemory held_;  // by models_
   Arena arena_;
   uint64_t completed_ = 0;
   std::map<uint64_t, Ack> answers_;  // of the last commands

@@ -133,6 +133,9 @@ StageResult Stages::Connect(const EntryPtr& entry, const StageConnect& connect) 
   result.status = communicator.status();
   if (!communicator.ok()) return result;
   if (options_.check_collectives) communicator = CreateCheckingCommunicator(*std::move(communicator));
+  if (options_.counters != nullptr) {
+    communicator = CreateCountingCommunicator(*std::move(communicator), options_.counters);
+  }
   const std::lock_guard lock(mutex_);
   entry->staged.mesh_id = connect.mesh_id;
   entry->staged.epoch = connect.epoch;

@@ -52,6 +52,7 @@ struct StagesOptions {
   RuntimeSink* sink;
   double time_scale;
   const std::atomic<bool>& check_collectives;  // of communicators that connect
+  CollectiveCounters* counters = nullptr;      // of their calls
 };
 
 // Thread-safe. Never calls the sink or a connector under its lock.

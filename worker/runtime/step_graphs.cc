@@ -28,10 +28,12 @@ bool CanRecord(const StepContext& context) {
 void StepGraphs::Record(const ProgramExecutor& executor, const StepContext& context, const BoundProgram& bound,
                         Entry* entry) {
   entry->refused = true;
+  const CollectiveTally before = context.counters == nullptr ? CollectiveTally() : context.counters->Read();
   if (!context.device.BeginGraph(context.stream, context.sequences, entry->key.longest).ok()) return;
   entry->outcome = executor.Enqueue(context, bound);
   absl::StatusOr<std::unique_ptr<DeviceGraph>> graph = context.device.EndGraph(context.stream);
   if (!graph.ok() || !entry->outcome.status().ok()) return;
+  if (context.counters != nullptr) entry->calls = context.counters->Read().Since(before);
   entry->graph = *std::move(graph);
   entry->refused = false;
 }
@@ -43,12 +45,13 @@ StepOutcome StepGraphs::Execute(const ProgramExecutor& executor, const StepConte
   const auto found =
       std::find_if(entries_.begin(), entries_.end(), [&key](const Entry& entry) { return entry.key == key; });
   if (found == entries_.end()) {  // the first of its kind makes what the recorded ones need
-    entries_.push_front({std::move(key), nullptr, {}, false});
+    entries_.push_front({.key = std::move(key)});
     if (entries_.size() > kKept) entries_.pop_back();
     return executor.Execute(context, bound);
   }
   entries_.splice(entries_.begin(), entries_, found);
   Entry& entry = entries_.front();
+  const bool counted = entry.graph == nullptr;  // by the recording
   if (entry.graph == nullptr && !entry.refused) Record(executor, context, bound, &entry);
   if (entry.graph == nullptr) return executor.Execute(context, bound);
   StepOutcome outcome = entry.outcome;
@@ -57,6 +60,7 @@ StepOutcome StepGraphs::Execute(const ProgramExecutor& executor, const StepConte
   context.pace.Advance();
   if (outcome.local.ok()) {
     ++runs_;
+    if (!counted && context.counters != nullptr) context.counters->AddAgain(entry.calls);
     FinishStep(context, &outcome);
   } else {
     outcome.transport = outcome.local;  // this rank made none of its collective calls

@@ -34,9 +34,10 @@ class StepGraphs {
   };
   struct Entry {
     Key key;
-    std::unique_ptr<DeviceGraph> graph;
-    StepOutcome outcome;   // of the recording
-    bool refused = false;  // could not be recorded
+    std::unique_ptr<DeviceGraph> graph = nullptr;
+    StepOutcome outcome = {};    // of the recording
+    CollectiveTally calls = {};  // that it recorded
+    bool refused = false;        // could not be recorded
   };
   void Record(const ProgramExecutor& executor, const StepContext& context, const BoundProgram& bound, Entry* entry);
 

@@ -27,6 +27,7 @@ struct WorkContext {
   uint64_t order = 0;                       // of the command; equal on all ranks
   CollectiveStream* collectives = nullptr;  // where collectives may run beside the rest
   bool graphs = false;                      // decode steps may be run as recorded graphs
+  CollectiveCounters* counters = nullptr;   // StepContext::counters
 };
 
 struct WorkOutcome {

@@ -1,7 +1,9 @@
 // The command queue: order, repeats, the executor thread, aborting and resetting. commands.cc applies the commands.
 #include "worker/runtime/worker_runtime.h"
 
+#include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "common/base/status.h"
@@ -37,7 +39,7 @@ WorkerRuntime::Impl::Impl(std::unique_ptr<Device> device, std::unique_ptr<Collec
   stages_ = std::make_unique<Stages>(
       StagesOptions{*device_, *stream_, *backend_, options_.files == nullptr ? *files_ : *options_.files, root_,
                     tensors_, memory_, [this](const std::function<absl::Status()>& run) { return OnDevice(run); },
-                    clock_, sink_, options_.time_scale, check_collectives_});
+                    clock_, sink_, options_.time_scale, check_collectives_, options_.counters});
   executor_ = std::thread([this] { ExecutorLoop(); });
 }
 
@@ -111,6 +113,22 @@ void WorkerRuntime::Impl::ExecutorLoop() {
   }
 }
 
+WorkerRuntime::Impl::HeldMemory WorkerRuntime::Impl::MemoryOf(
+    const std::map<std::string, std::unique_ptr<LoadedModel>>& models) {
+  HeldMemory held;
+  std::set<const DeviceBuffer*> plain;  // tied states share theirs
+  for (const auto& [name, model] : models) {
+    int64_t cache = 0;
+    for (const auto& buffer : model->cache_buffers) cache += buffer->size();
+    held.cache += cache;
+    held.packed += model->device_bytes - cache;
+    for (const auto& [path, state] : model->states) {
+      if (state.plain != nullptr && plain.insert(state.plain.get()).second) held.plain += state.plain->size();
+    }
+  }
+  return held;
+}
+
 void WorkerRuntime::Impl::Process(Command command) {
   Ack ack;
   ack.sequence = command.sequence;
@@ -136,23 +154,32 @@ void WorkerRuntime::Impl::Process(Command command) {
   const absl::Time began = clock_->Now();
   std::vector<std::string> streamed;
   Apply(command, &ack, &streamed);
-  const int64_t duration = absl::ToInt64Microseconds(clock_->Now() - began);
-  ack.run.duration_us = ack.decode.duration_us = duration;
+  const absl::Duration took = clock_->Now() - began;
+  ack.run.duration_us = ack.decode.duration_us = absl::ToInt64Microseconds(took);
   completed_ = command.sequence;
   answers_[completed_] = ack;
   if (answers_.size() > kAnswersKept) answers_.erase(answers_.begin());
-  int64_t used = arena_.size();
-  for (const auto& [name, model] : models_) used += model->device_bytes;
+  if (!std::holds_alternative<Run>(command.kind) && !std::holds_alternative<Decode>(command.kind)) {
+    held_ = MemoryOf(models_);
+  }
   {
     const std::lock_guard lock(mutex_);
     usage_.completed_sequence = completed_;
-    usage_.used_bytes = used;
+    usage_.used_bytes = arena_.size() + held_.packed + held_.cache;
+    usage_.models = static_cast<int>(models_.size());
+    usage_.weight_bytes = held_.packed + held_.plain;
+    usage_.cache_bytes = held_.cache;
+    usage_.arena_bytes = arena_.size();
+    usage_.tensor_bytes = -held_.plain;  // Usage() adds what TensorMemory counts
+  }
+  sink_->OnCommandDone(command.kind.index(), ack.status.code(), took);
+  // Before the answer: whoever has it knows that its bytes are on their way.
+  if (!streamed.empty()) {
+    std::vector<DataBlock> blocks;
+    for (std::string& bytes : streamed) blocks.push_back(OwnedBlock(std::move(bytes)));
+    sink_->OnResultData(std::get<Run>(command.kind).transfer_id, std::move(blocks));
   }
   sink_->OnAck(std::move(ack));
-  if (streamed.empty()) return;
-  std::vector<DataBlock> blocks;
-  for (std::string& bytes : streamed) blocks.push_back(OwnedBlock(std::move(bytes)));
-  sink_->OnResultData(std::get<Run>(command.kind).transfer_id, std::move(blocks));
 }
 
 void WorkerRuntime::Impl::AbortEpoch(uint64_t mesh_id, uint64_t epoch, const std::string& reason) {
@@ -164,6 +191,7 @@ void WorkerRuntime::Impl::AbortEpoch(uint64_t mesh_id, uint64_t epoch, const std
     const auto it = meshes_.find(mesh_id);
     if (it != meshes_.end() && it->second.epoch == epoch) {
       communicator = it->second.communicator;
+      if (it->second.ended.ok()) ++epochs_ended_;
       it->second.ended = absl::AbortedError(absl::StrCat("epoch ", epoch, " was aborted: ", reason));
     }
   }
@@ -199,30 +227,37 @@ void WorkerRuntime::Impl::Reset(uint64_t term, bool check_collectives) {
     completed_ = 0;
     std::map<uint64_t, MeshEntry> meshes;  // freed outside the lock
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, mesh] : meshes_) closed_wire_bytes_ += WireBytes(mesh);
+    for (const auto& [id, mesh] : meshes_) AddWire(mesh, &closed_wire_);
     meshes.swap(meshes_);
     aborted_.clear();
     term_ = term;
     check_collectives_ = check_collectives;
     usage_ = {};
+    held_ = {};
     return absl::OkStatus();
   }).IgnoreError();
   stages_->Clear();  // what a stage thread had under way
 }
 
-uint64_t WorkerRuntime::Impl::WireBytes(const MeshEntry& mesh) {
-  if (mesh.communicator == nullptr) return 0;
+void WorkerRuntime::Impl::AddWire(const MeshEntry& mesh, WireCounters* sum) {
+  if (mesh.communicator == nullptr) return;
   const WireCounters wire = mesh.communicator->wire();
-  return static_cast<uint64_t>(wire.bytes_sent + wire.bytes_received);
+  sum->bytes_sent += wire.bytes_sent;
+  sum->bytes_received += wire.bytes_received;
 }
 
 RuntimeUsage WorkerRuntime::Impl::Usage() const {
   const std::lock_guard lock(mutex_);
   RuntimeUsage usage = usage_;
   // A call that moves much is progress while its bytes come.
-  usage.progress = progress_ + closed_wire_bytes_;
-  for (const auto& [id, mesh] : meshes_) usage.progress += WireBytes(mesh);
+  usage.wire = closed_wire_;
+  for (const auto& [id, mesh] : meshes_) AddWire(mesh, &usage.wire);
+  usage.progress = progress_ + static_cast<uint64_t>(usage.wire.bytes_sent + usage.wire.bytes_received);
   usage.used_bytes += memory_.bytes();
+  usage.tensor_bytes = std::max<int64_t>(0, usage.tensor_bytes + memory_.bytes());
+  usage.meshes = static_cast<int>(meshes_.size());
+  usage.queued = queue_.size();
+  usage.epochs_ended = epochs_ended_;
   return usage;
 }
 

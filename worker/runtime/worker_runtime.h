@@ -14,7 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/program/command.h"
-#include "worker/collective/communicator.h"
+#include "worker/collective/counting_communicator.h"
 #include "worker/device/device.h"
 
 namespace tp::worker {
@@ -45,6 +45,8 @@ class RuntimeSink {
   virtual void OnReceiveWanted(uint64_t stage_id, uint64_t transfer_id, int64_t size_bytes) = 0;
   // Nobody waits for this transfer any more: the sink cancels its stream, if there is one.
   virtual void OnTransferDropped(uint64_t transfer_id) = 0;
+  // A command ran, with how it ended on this rank and how long it took; before its Ack. `kind`: index of Command::kind.
+  virtual void OnCommandDone(size_t /*kind*/, absl::StatusCode /*code*/, absl::Duration /*took*/) {}
 };
 
 struct WorkerRuntimeOptions {
@@ -52,12 +54,19 @@ struct WorkerRuntimeOptions {
   double time_scale = 1;         // multiplies every time limit
   bool graphs = true;            // decode steps run as recorded graphs where the device can
   WeightFiles* files = nullptr;  // where weights are read from instead of model_root (tests); outlives the runtime
+  CollectiveCounters* counters = nullptr;  // of the calls of all communicators; outlives the runtime; nullptr = none
 };
 
 struct RuntimeUsage {
   uint64_t completed_sequence = 0;
   int64_t used_bytes = 0;
   uint64_t progress = 0;  // grows while a command moves
+  // Of used_bytes: states of models, caches, values of steps, named tensors.
+  int64_t weight_bytes = 0, cache_bytes = 0, arena_bytes = 0, tensor_bytes = 0;
+  int models = 0, meshes = 0;
+  size_t queued = 0;         // commands that wait
+  int64_t epochs_ended = 0;  // by a failure or an abort, so far
+  WireCounters wire;         // of all communicators so far
 };
 
 // Thread-safe. Destruction aborts what runs, joins all threads and frees everything.

@@ -96,10 +96,13 @@ TEST_P(CudaRuntime, AnswersAsTheCpuWithGraphsAndWithout) {
   }
   ASSERT_THAT(cpu.greedy[0], SizeIs(48));
   ASSERT_THAT(cpu.sampled, SizeIs(8));
+  worker::CollectiveTally calls[2];
   for (const bool graphs : {true, false}) {
     tp_fake::Reset(degree);
+    worker::CollectiveCounters counters;
     worker::WorkerRuntimeOptions options;
     options.graphs = graphs;
+    options.counters = &counters;
     RuntimeCluster cluster(degree, Gpu, options, Nccl);
     const Answers gpu = AnswersOf(cluster, degree);
     EXPECT_EQ(gpu.greedy, cpu.greedy) << graphs;
@@ -112,7 +115,11 @@ TEST_P(CudaRuntime, AnswersAsTheCpuWithGraphsAndWithout) {
     } else {
       EXPECT_EQ(tp_fake::CallsOf("cudaGraphLaunch"), 0);
     }
+    calls[graphs ? 1 : 0] = counters.Read();
   }
+  // Recorded collectives are counted each time they run.
+  EXPECT_EQ(calls[1].calls, calls[0].calls);
+  EXPECT_EQ(calls[1].bytes, calls[0].bytes);
 }
 
 }  // namespace
