@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/hosts.h"
 
 namespace tp {
 namespace {
@@ -51,7 +52,7 @@ absl::Status ValidateHostPort(const std::string& address) {
 
 bool IsLoopback(const std::string& address) {
   const std::string host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host == "[::1]" || host == "::1" || host.rfind("127.", 0) == 0;
+  return IsLoopbackHost(host);
 }
 
 std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const TlsFiles& tls) {

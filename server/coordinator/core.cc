@@ -39,6 +39,7 @@ const std::map<std::string, NamedMesh>& Core::named_meshes() const { return impl
 const std::map<std::string, TensorState>& Core::tensors() const { return impl_->tensors_; }
 int64_t Core::reserved_bytes(const std::string& worker) const { return impl_->ledger_.Held(worker); }
 int Core::running_calls() const { return impl_->RunningCalls(); }
+CoreNumbers Core::numbers() const { return impl_->CountAll(); }
 
 Core::Impl::Impl(CoreOptions options)
     : options_(std::move(options)),
@@ -49,10 +50,7 @@ std::vector<Action> Core::Impl::Apply(Event event, absl::Time now) {
   actions_.clear();
   std::visit([this](auto&& what) { On(std::move(what)); }, std::move(event));
   FreeReplaced();
-  if (draining_ && !drained_ && RunningCalls() == 0) {
-    drained_ = true;
-    Emit(DrainFinished{});
-  }
+  LetWorkersGo();
   return std::move(actions_);
 }
 
@@ -69,6 +67,10 @@ void Core::Impl::On(Tick) {
   CheckAborting();
   CheckStages();
   CheckDeadlines();
+}
+
+absl::Status Core::Impl::Draining() {
+  return absl::UnavailableError("the coordinator is draining: it stops and takes no new requests");
 }
 
 void Core::Impl::On(DrainRequested) { draining_ = true; }
@@ -113,7 +115,7 @@ absl::Status Core::Impl::NoSuchModel(const std::string& name) const {
 }
 
 absl::StatusOr<ModelState*> Core::Impl::ReadyModel(const std::string& name) {
-  if (draining_) return absl::UnavailableError("the coordinator is shutting down");
+  if (draining_) return Draining();
   const auto it = models_.find(name);
   if (it == models_.end()) return NoSuchModel(name);
   ModelState& model = it->second;
@@ -123,6 +125,7 @@ absl::StatusOr<ModelState*> Core::Impl::ReadyModel(const std::string& name) {
     if (mesh != mesh_records_.end() && mesh->second.aborting.has_value()) {
       return absl::UnavailableError(absl::StrCat("model '", name, "': ", std::string(mesh->second.cause.message())));
     }
+    TP_RETURN_IF_ERROR(Annotate(CheckNotDraining(model.mesh_id), absl::StrCat("model '", name, "'")));
     return &model;
   }
   const std::string state = absl::StrCat("model '", name, "' is ", std::string(ModelPhaseName(model.phase)));

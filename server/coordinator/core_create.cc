@@ -100,7 +100,8 @@ absl::Status Core::Impl::StartLoad(uint64_t operation, const LoadTensorsRequeste
 
 absl::Status Core::Impl::LoadFound(uint64_t operation, const LoadTensorsRequested& event,
                                    const std::vector<FoundTensor>& found) {
-  TP_ASSIGN_OR_RETURN(const NamedMesh* named, ReadyMesh(event.mesh, "mesh"));
+  TP_ASSIGN_OR_RETURN(const NamedMesh* named, FindMesh(event.mesh, "mesh"));
+  TP_RETURN_IF_ERROR(CheckUsable(*named));
   const uint64_t mesh_id = named->mesh_id;
   const Mesh& mesh = meshes_.at(mesh_id).mesh;
   std::map<std::string, const FoundTensor*> chosen;

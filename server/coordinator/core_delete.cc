@@ -12,7 +12,7 @@ void Core::Impl::On(DeleteRequested event) {
     request_ids_.Finish(event.request_id, status);
     Emit(DeleteReply{event.call, status});
   };
-  if (draining_) return Emit(DeleteReply{event.call, absl::UnavailableError("the coordinator is shutting down")});
+  if (draining_) return Emit(DeleteReply{event.call, Draining()});
   RequestIds::Entry entry;
   switch (request_ids_.Begin(event.request_id, absl::StrCat("delete ", event.name), event.name, &entry)) {
     case RequestIds::State::kNew:

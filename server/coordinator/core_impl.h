@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@ class Core::Impl {
   explicit Impl(CoreOptions options);
   std::vector<Action> Apply(Event event, absl::Time now);
   int RunningCalls() const;
+  CoreNumbers CountAll() const;  // core_numbers.cc
 
   CoreOptions options_;
   std::map<std::string, WorkerState> workers_;
@@ -48,6 +50,8 @@ class Core::Impl {
   void Emit(Action action) { actions_.push_back(std::move(action)); }
   void Changed(const std::string& model) { Emit(ModelChanged{model}); }
   absl::Status NoSuchModel(const std::string& name) const;
+  // What new requests get once a drain was requested.
+  static absl::Status Draining();
   // The model, where it can work; else the error that its clients get.
   absl::StatusOr<ModelState*> ReadyModel(const std::string& name);
   absl::Status CheckQueue() const;
@@ -57,6 +61,13 @@ class Core::Impl {
   void On(WorkerJoined event);
   void On(WorkerLost event);
   void On(WorkerHeartbeat event);
+  void On(WorkerDraining event);
+  // Lets draining workers go that have no work any more.
+  void LetWorkersGo();
+  // Meshes on which something is under way that a client waits for.
+  std::set<uint64_t> MeshesAtWork();
+  // UNAVAILABLE naming the rank where a worker of the mesh drains.
+  absl::Status CheckNotDraining(uint64_t mesh_id) const;
   // The healthy worker of that life; nullptr otherwise.
   WorkerState* Live(const std::string& worker, const std::string& incarnation);
   bool AliveRank(uint64_t mesh_id, int rank) const;
@@ -70,7 +81,8 @@ class Core::Impl {
   // Workers for a new mesh. FAILED_PRECONDITION naming both numbers where too few are healthy.
   // `near`: a mesh that ends with it, 0 = none: its ranks do not count, its workers come first among equals.
   absl::StatusOr<std::vector<std::string>> WorkersFor(const Mesh& mesh, uint64_t near = 0) const;
-  absl::Status CheckOneKind(const std::vector<std::string>& workers) const;
+  // FAILED_PRECONDITION where these can't form a mesh: of two kinds, on one device, or out of each other's reach.
+  absl::Status CheckTogether(const std::vector<std::string>& workers) const;
   // RESOURCE_EXHAUSTED as MemoryLedger's; `workers` and `bytes` by rank.
   absl::StatusOr<uint64_t> ReserveMemory(const std::string& what, const std::vector<std::string>& workers,
                                          const std::vector<int64_t>& bytes);
@@ -312,6 +324,7 @@ class Core::Impl {
                           const std::vector<std::string>& names);
 
   absl::Time now_;
+  CoreCounts counts_;
   std::vector<Action> actions_;
   Order order_;
   RequestIds request_ids_;
@@ -331,7 +344,7 @@ class Core::Impl {
   std::map<std::pair<uint64_t, uint64_t>, LinkRecord> links_;  // by both meshes' ids, the smaller one first
   uint64_t last_mesh_ = 0, last_stage_ = 0, last_group_ = 0, last_token_ = 0, last_transfer_ = 0, last_sequence_ = 0,
            last_session_ = 0, last_operation_ = 0, last_tensor_ = 0, last_resident_ = 1;
-  bool draining_ = false, drained_ = false;
+  bool draining_ = false;
 };
 
 }  // namespace tp::server

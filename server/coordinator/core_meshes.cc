@@ -48,6 +48,9 @@ absl::Status CheckGiven(const Mesh& mesh, const std::vector<std::string>& given,
       return absl::FailedPreconditionError(
           absl::StrCat(field, "worker '", given[i], "' is not healthy: ", worker->second.reason));
     }
+    if (worker->second.draining) {
+      return absl::UnavailableError(absl::StrCat(field, "worker '", given[i], "' is draining: it stops"));
+    }
   }
   return absl::OkStatus();
 }
@@ -129,6 +132,7 @@ absl::Status Core::Impl::CheckUsable(const NamedMesh& mesh) const {
 absl::StatusOr<NamedMesh*> Core::Impl::ReadyMesh(const std::string& name, const std::string& field) {
   TP_ASSIGN_OR_RETURN(NamedMesh * mesh, FindMesh(name, field));
   TP_RETURN_IF_ERROR(CheckUsable(*mesh));
+  TP_RETURN_IF_ERROR(Annotate(CheckNotDraining(mesh->mesh_id), absl::StrCat("mesh '", name, "'")));
   return mesh;
 }
 

@@ -16,7 +16,7 @@ uint64_t Core::Impl::BeginOperation(const RequestHead& head, std::string what) {
     Emit(std::move(reply));
     return uint64_t{0};
   };
-  if (draining_) return answer(absl::UnavailableError("the coordinator is shutting down"));
+  if (draining_) return answer(Draining());
   const uint64_t id = ++last_operation_;
   RequestIds::Entry entry;
   switch (request_ids_.Begin(head.request_id, head.digest, absl::StrCat(id), &entry)) {

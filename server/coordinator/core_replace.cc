@@ -40,7 +40,7 @@ absl::Status Core::Impl::CheckReplace(const std::string& name) const {
   if (!ReplacementOf(name).empty()) {
     return absl::FailedPreconditionError(absl::StrCat("model '", name, "' is being replaced"));
   }
-  return absl::OkStatus();
+  return Annotate(CheckNotDraining(it->second.mesh_id), absl::StrCat("model '", name, "'"));
 }
 
 void Core::Impl::StartMoves(const std::string& resident) {

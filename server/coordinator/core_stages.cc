@@ -5,6 +5,7 @@
 
 #include "common/base/status.h"
 #include "server/coordinator/core_impl.h"
+#include "server/coordinator/worker_addresses.h"
 
 namespace tp::server {
 
@@ -57,6 +58,7 @@ void Core::Impl::ForgetGroup(uint64_t group) {
 uint64_t Core::Impl::MakeMesh(const Mesh& mesh, const std::vector<std::string>& workers) {
   MeshState state;
   state.id = ++last_mesh_;
+  ++counts_.epochs;
   state.mesh = mesh;
   state.workers = workers;
   MeshRecord record;
@@ -68,7 +70,7 @@ uint64_t Core::Impl::MakeMesh(const Mesh& mesh, const std::vector<std::string>& 
 }
 
 void Core::Impl::Connect(uint64_t mesh_id, Done done) {
-  if (absl::Status kinds = CheckOneKind(meshes_.at(mesh_id).workers); !kinds.ok()) return done(kinds);
+  if (absl::Status together = CheckTogether(meshes_.at(mesh_id).workers); !together.ok()) return done(together);
   const int ranks = static_cast<int>(meshes_.at(mesh_id).workers.size());
   const uint64_t epoch = meshes_.at(mesh_id).epoch;
   const uint64_t group = OpenGroup("connecting", nullptr);
@@ -80,8 +82,16 @@ void Core::Impl::Connect(uint64_t mesh_id, Done done) {
   };
   groups_.at(group).done = [this, mesh_id, group, ranks, epoch, done = std::move(done)](const absl::Status& status) {
     if (!status.ok()) return done(status);
-    // All listen: the second half.
-    groups_.at(group).done = done;
+    // All listen: the second half. Ranks know their peers by address only.
+    groups_.at(group).done = [this, mesh_id, done](const absl::Status& connected) {
+      if (connected.ok()) return done(connected);
+      const std::vector<std::string>& workers = meshes_.at(mesh_id).workers;
+      std::vector<std::string> hosts;
+      for (const std::string& id : workers) hosts.push_back(workers_.at(id).description.host);
+      const std::string names = NamesOfAddresses(std::string(connected.message()), workers, hosts);
+      if (names.empty()) return done(connected);
+      done(absl::Status(connected.code(), absl::StrCat(std::string(connected.message()), "; ", names)));
+    };
     for (int rank = 0; rank < ranks; ++rank) {
       AddStage(group, mesh_id, rank,
                StageConnect{mesh_id, epoch, mesh_records_.at(mesh_id).addresses, options_.connect_timeout});

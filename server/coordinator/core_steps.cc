@@ -16,7 +16,7 @@ absl::Status AlreadyParallelized(const std::string& model) {
 bool Core::Impl::BeginStep(CallId call, const std::string& request_id, const std::string& digest,
                            const std::string& name) {
   if (draining_) {
-    Emit(SubmitReply{call, absl::UnavailableError("the coordinator is shutting down"), name});
+    Emit(SubmitReply{call, Draining(), name});
     return false;
   }
   RequestIds::Entry entry;

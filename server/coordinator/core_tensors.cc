@@ -41,6 +41,7 @@ absl::StatusOr<TensorState*> Core::Impl::ReadyTensor(const std::string& name, co
     return absl::FailedPreconditionError(absl::StrCat(field, ": tensor '", name, "' is still being made"));
   }
   if (tensor->phase == TensorPhase::kLost) return Annotate(tensor->error, absl::StrCat("tensor '", name, "' is LOST"));
+  TP_RETURN_IF_ERROR(Annotate(CheckNotDraining(tensor->mesh_id), absl::StrCat("tensor '", name, "'")));
   return tensor;
 }
 

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "server/coordinator/core_impl.h"
+#include "server/coordinator/worker_addresses.h"
 #include "server/coordinator/worker_kinds.h"
 #include "server/scheduler/choose_workers.h"
 
@@ -17,6 +19,7 @@ void Core::Impl::On(WorkerJoined event) {
     return refuse(absl::FailedPreconditionError(
         absl::StrCat("worker '", worker.id, "' has version ", worker.version, ", the coordinator ", options_.version)));
   }
+  if (absl::Status advertised = CheckAdvertised(worker); !advertised.ok()) return refuse(std::move(advertised));
   const auto it = workers_.find(worker.id);
   if (it != workers_.end() && it->second.healthy) {
     return refuse(
@@ -36,6 +39,7 @@ void Core::Impl::On(WorkerJoined event) {
   state.last_heartbeat = now_;
   state.head_since = state.moved_since = now_;
   workers_[worker.id] = std::move(state);
+  ++counts_.workers_joined;
   Emit(SendWelcome{worker.id, options_.term});
   TryRestored();
 }
@@ -60,7 +64,60 @@ void Core::Impl::On(WorkerHeartbeat event) {
 }
 
 void Core::Impl::On(WorkerLost event) {
-  if (Live(event.worker, event.incarnation) != nullptr) LoseWorker(event.worker, event.reason);
+  const WorkerState* worker = Live(event.worker, event.incarnation);
+  if (worker == nullptr) return;
+  if (worker->draining) event.reason = absl::StrCat("it was draining; ", event.reason);
+  LoseWorker(event.worker, event.reason);
+}
+
+void Core::Impl::On(WorkerDraining event) {
+  if (WorkerState* worker = Live(event.worker, event.incarnation)) worker->draining = true;
+}
+
+std::set<uint64_t> Core::Impl::MeshesAtWork() {
+  std::set<uint64_t> meshes;
+  for (const auto& [id, call] : forwards_) meshes.insert(Resident(call.model).mesh_id);
+  for (const auto& [id, call] : generates_) meshes.insert(Resident(call.model).mesh_id);
+  for (const auto& [resident, load] : loads_) meshes.insert(Resident(resident).mesh_id);
+  for (const auto& [id, operation] : operations_) {
+    meshes.insert(operation.meshes.begin(), operation.meshes.end());
+    for (const uint64_t blocks : operation.uses) {
+      const auto it = blocks_.find(blocks);
+      if (it != blocks_.end()) meshes.insert(it->second.mesh_id);
+    }
+  }
+  return meshes;
+}
+
+void Core::Impl::LetWorkersGo() {
+  for (auto& [id, worker] : workers_) {
+    if (!worker.healthy || !worker.draining || worker.let_go || !worker.pending.empty()) continue;
+    const auto on_it = [&, name = id](const auto& entry) { return entry.second.worker == name; };
+    if (std::any_of(stages_.begin(), stages_.end(),
+                    [&](const auto& entry) { return on_it(entry) && !entry.second.finished; })) {
+      continue;
+    }
+    bool works = false;
+    for (const uint64_t mesh_id : MeshesAtWork()) {
+      const auto mesh = meshes_.find(mesh_id);
+      if (mesh == meshes_.end()) continue;
+      works = works || std::count(mesh->second.workers.begin(), mesh->second.workers.end(), id) > 0;
+    }
+    if (works) continue;
+    worker.let_go = true;
+    Emit(LetWorkerGo{id});
+  }
+}
+
+absl::Status Core::Impl::CheckNotDraining(uint64_t mesh_id) const {
+  const auto mesh = meshes_.find(mesh_id);
+  if (mesh == meshes_.end()) return absl::OkStatus();
+  for (int rank = 0; rank < static_cast<int>(mesh->second.workers.size()); ++rank) {
+    if (!AliveRank(mesh_id, rank) || !workers_.at(mesh->second.workers[rank]).draining) continue;
+    return absl::UnavailableError(
+        absl::StrCat(RankText(mesh_id, rank), " is draining: it stops and takes no new requests"));
+  }
+  return absl::OkStatus();
 }
 
 bool Core::Impl::AliveRank(uint64_t mesh_id, int rank) const {
@@ -87,6 +144,7 @@ void Core::Impl::LoseWorker(const std::string& worker, const std::string& reason
       if (mesh.workers[rank] == worker && AliveRank(id, rank)) held.emplace_back(id, rank);
     }
   }
+  ++counts_.workers_lost;
   state.healthy = false;
   state.reason = reason;
   state.used_bytes = 0;
@@ -114,6 +172,7 @@ void Core::Impl::BreakMesh(uint64_t mesh_id, const absl::Status& status) {
   MeshState& mesh = meshes_.at(mesh_id);
   if (mesh.broken) return;
   mesh.broken = true;
+  ++counts_.epochs_broken;
   MeshRecord& record = mesh_records_.at(mesh_id);
   if (!record.aborting.has_value()) SendAborts(mesh_id, std::string(status.message()));
   record.aborting.reset();
@@ -156,8 +215,13 @@ absl::StatusOr<std::vector<std::string>> Core::Impl::WorkersFor(const Mesh& mesh
   const std::string kind = MostCommonKind(workers_);
   std::map<std::string, WorkerCandidate> devices;
   size_t healthy = 0, others = 0, shared = 0;
+  std::vector<std::string> draining;
   for (const auto& [id, worker] : workers_) {
     if (!worker.healthy) continue;
+    if (worker.draining) {
+      draining.push_back(id);
+      continue;
+    }
     ++healthy;
     if (worker.description.collectives != kind) {
       ++others;
@@ -180,13 +244,14 @@ absl::StatusOr<std::vector<std::string>> Core::Impl::WorkersFor(const Mesh& mesh
         absl::StrCat("mesh ", mesh.ToString(), " needs ", mesh.rank_count(), " workers, ", healthy, " are healthy");
     if (others > 0) absl::StrAppend(&text, ", at most ", healthy - others, " of one kind (", kind, ")");
     if (shared > 0) absl::StrAppend(&text, ", on ", devices.size(), devices.size() == 1 ? " device" : " devices");
+    if (!draining.empty()) absl::StrAppend(&text, "; draining: ", absl::StrJoin(draining, ", "));
     return absl::FailedPreconditionError(text);
   }
   return chosen;
 }
 
-// Workers of two kinds can't exchange tensors, and two on one GPU wait for each other.
-absl::Status Core::Impl::CheckOneKind(const std::vector<std::string>& workers) const {
+// Workers of two kinds can't exchange tensors, two on one GPU wait for each other, and loopback ends at its host.
+absl::Status Core::Impl::CheckTogether(const std::vector<std::string>& workers) const {
   std::map<std::string, std::string> holders;
   for (const std::string& id : workers) {
     const WorkerDescription& worker = workers_.at(id).description;
@@ -203,7 +268,9 @@ absl::Status Core::Impl::CheckOneKind(const std::vector<std::string>& workers) c
     return absl::FailedPreconditionError(
         absl::StrCat("workers of two kinds in one mesh: '", workers[0], "' has ", first, ", '", id, "' has ", other));
   }
-  return absl::OkStatus();
+  std::vector<const WorkerDescription*> descriptions;
+  for (const std::string& id : workers) descriptions.push_back(&workers_.at(id).description);
+  return CheckOneNetwork(descriptions);
 }
 
 absl::StatusOr<uint64_t> Core::Impl::ReserveMemory(const std::string& what, const std::vector<std::string>& workers,

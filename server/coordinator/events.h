@@ -27,6 +27,9 @@ struct WorkerJoined {
 struct WorkerLost {  // its session or its command stream broke
   std::string worker, incarnation, reason;
 };
+struct WorkerDraining {  // it is asked to stop
+  std::string worker, incarnation;
+};
 struct WorkerHeartbeat {
   std::string worker, incarnation;
   uint64_t completed_sequence = 0;
@@ -198,13 +201,13 @@ struct LoadTensorsRequested {
   std::vector<std::string> names;  // empty: all
 };
 struct Tick {};
-struct DrainRequested {};  // refuse new calls with UNAVAILABLE; DrainFinished when the last running one ended
+struct DrainRequested {};  // new calls are refused with UNAVAILABLE
 
-using Event = std::variant<WorkerJoined, WorkerLost, WorkerHeartbeat, StageProgressed, StageFinished, AckReceived,
-                           SubmitRequested, CreateModelRequested, InitStatesRequested, ParallelizeRequested,
-                           StoreFinished, DeleteRequested, ForwardRequested, GenerateRequested, CallCancelled,
-                           CreateMeshRequested, DeleteMeshRequested, PutTensorRequested, PutProgressed, PutSent,
-                           CreateTensorRequested, RedistributeTensorRequested, GetTensorRequested, GetFinished,
+using Event = std::variant<WorkerJoined, WorkerLost, WorkerDraining, WorkerHeartbeat, StageProgressed, StageFinished,
+                           AckReceived, SubmitRequested, CreateModelRequested, InitStatesRequested,
+                           ParallelizeRequested, StoreFinished, DeleteRequested, ForwardRequested, GenerateRequested,
+                           CallCancelled, CreateMeshRequested, DeleteMeshRequested, PutTensorRequested, PutProgressed,
+                           PutSent, CreateTensorRequested, RedistributeTensorRequested, GetTensorRequested, GetFinished,
                            DeleteTensorRequested, SaveTensorsRequested, LoadTensorsRequested, Tick, DrainRequested>;
 
 // --- Actions.
@@ -235,6 +238,9 @@ struct SendAbort {
 };
 struct SendFence {  // and closes its streams
   std::string worker, incarnation, reason;
+};
+struct LetWorkerGo {  // a draining worker has no more work
+  std::string worker;
 };
 // Bytes that a worker will fetch over a data stream.
 struct OfferTransfer {
@@ -334,10 +340,9 @@ struct OperationReply {
 struct ModelChanged {  // for watchers; also sent once it is gone
   std::string name;
 };
-struct DrainFinished {};
 
 using Action = std::variant<SendWelcome, RefuseJoin, SendCommand, SendStage, SendDrop, SendAbort, SendFence,
-                            OfferTransfer, CancelTransfer, StoreSubmission, EraseSubmission, SubmitReply, DeleteReply,
-                            ForwardReply, GenerateProgress, PutStarted, OperationReply, ModelChanged, DrainFinished>;
+                            LetWorkerGo, OfferTransfer, CancelTransfer, StoreSubmission, EraseSubmission, SubmitReply,
+                            DeleteReply, ForwardReply, GenerateProgress, PutStarted, OperationReply, ModelChanged>;
 
 }  // namespace tp::server

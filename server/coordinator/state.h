@@ -27,7 +27,7 @@ struct CoreOptions {
   absl::Duration progress_floor = absl::Seconds(4);         // P = max(floor, 20 x usual command)
   absl::Duration first_progress_floor = absl::Seconds(10);  // of the first execution after a load
   absl::Duration stage_progress_limit = absl::Seconds(30);  // of staged work whose bytes stand still
-  absl::Duration connect_timeout = absl::Seconds(10);
+  absl::Duration connect_timeout = absl::Seconds(8);
   double time_scale = 1;                   // multiplies all of these
   int max_queued_requests = 1024;          // forwards and generations that wait or run
   int max_runs_in_flight = 4;              // a model
@@ -39,6 +39,8 @@ struct CoreOptions {
 
 struct WorkerDescription {
   std::string id, incarnation, version, device, host;
+  std::string peer = "";           // address that it joins from
+  bool same_host = true;           // that is one of the coordinator's own
   int64_t memory_limit_bytes = 0;  // 0 = none
   int64_t pid = 0;
   bool widens_bf16 = false;
@@ -50,7 +52,9 @@ struct WorkerState : WorkerStream {  // with its command stream
   WorkerDescription description;
   uint64_t session = 0;  // counts joins: a process that joins again has lost what it held
   bool healthy = true;
-  std::string reason;  // why it is not
+  std::string reason;     // why it is not
+  bool draining = false;  // takes nothing new, and leaves once it has no work
+  bool let_go = false;    // it was told that it has none
   absl::Time last_heartbeat;
   int64_t used_bytes = 0;
   uint64_t progress = 0;

@@ -9,7 +9,7 @@ std::string LibraryOf(const std::string& collectives) { return collectives.subst
 std::string MostCommonKind(const std::map<std::string, WorkerState>& workers) {
   std::map<std::string, int> counts;
   for (const auto& [id, worker] : workers) {
-    if (worker.healthy) ++counts[worker.description.collectives];
+    if (worker.healthy && !worker.draining) ++counts[worker.description.collectives];
   }
   const auto most =
       std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "common/base/digest.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
@@ -14,12 +15,16 @@
 #include "common/rpc/server.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/membership_service.h"
+#include "server/rpc/request_metrics.h"
 #include "server/rpc/worker_service.h"
 
 namespace tp::server {
 namespace {
 
 constexpr absl::Duration kHeartbeat = absl::Milliseconds(500);
+constexpr absl::Duration kLastAnswers = absl::Milliseconds(500);  // to go out, before connections close
+constexpr absl::Duration kScrapeLimit = absl::Seconds(1);         // for the core's part of a scrape
+constexpr absl::Duration kLiveLimit = absl::Seconds(2);           // for the core to answer at all
 
 absl::StatusOr<std::unique_ptr<Store>> OpenStore(const std::string& data_dir) {
   if (data_dir.empty()) return Store::Open(":memory:");
@@ -53,14 +58,17 @@ std::optional<SubmitRequested> Restore(const std::string& name, const std::strin
 class CoordinatorServer::Impl {
  public:
   Impl(const CoordinatorServerOptions& options, CoreOptions core, std::unique_ptr<Store> store, const Clock* clock)
-      : loop_(core, clock),
+      : time_scale_(options.time_scale),
+        metrics_(CoordinatorRpcs(), options.version),
+        loop_(core, clock),
         store_(std::move(store), &loop_),
         dispatcher_(
             {core.term, kHeartbeat * options.time_scale, core.lease * options.time_scale, options.check_collectives},
             &store_),
         pool_(2),
-        context_{&loop_,          &dispatcher_, &pool_,  clock, {options.max_submission_bytes, options.max_input_bytes},
-                 options.version, clock->Now(), &relays_},
+        context_{
+            &loop_,          &dispatcher_, &pool_,    clock,    {options.max_submission_bytes, options.max_input_bytes},
+            options.version, clock->Now(), &running_, &metrics_},
         membership_(context_),
         workers_(context_),
         clients_(context_) {}
@@ -71,6 +79,7 @@ class CoordinatorServer::Impl {
     RpcServerOptions rpc;
     rpc.keepalive = rpc.keepalive * options.time_scale;
     rpc.tls = options.tls;
+    rpc.interceptor = [this] { return NewRequestMetrics(&metrics_); };
     TP_ASSIGN_OR_RETURN(server_, RpcServer::Start(options.listen, {&membership_, &workers_, &clients_}, rpc));
     endpoint_ = absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", server_->port());
     server_->SetServing(true);
@@ -85,8 +94,11 @@ class CoordinatorServer::Impl {
     if (server_ != nullptr) {
       server_->SetServing(false);
       Drain(grace, hurry);
-      loop_.Run([this](const Core&) { dispatcher_.CloseStreams(absl::UnavailableError("the coordinator stops")); });
-      server_->Shutdown(absl::Milliseconds(500));
+      loop_.Run([this](const Core& core) {
+        dispatcher_.CutCalls(absl::UnavailableError("the coordinator stopped before this request was done"), core);
+        dispatcher_.CloseStreams(absl::UnavailableError("the coordinator stops"));
+      });
+      server_->Shutdown(kLastAnswers * time_scale_);
     }
     pool_.Stop();
     store_.Stop();
@@ -95,20 +107,63 @@ class CoordinatorServer::Impl {
 
   const std::string& endpoint() const { return endpoint_; }
 
- private:
-  void Drain(absl::Duration grace, const std::atomic<bool>* hurry) {
-    auto drained = std::make_shared<absl::Notification>();
-    loop_.Run([this, drained](const Core&) { dispatcher_.SetOnDrained([drained] { drained->Notify(); }); });
-    loop_.Post(DrainRequested{});
-    const absl::Time end = absl::Now() + grace;
-    // Answers that are still being relayed are the client's, not the core's.
-    while (absl::Now() < end && !(hurry != nullptr && hurry->load())) {
-      if (drained->WaitForNotificationWithTimeout(absl::Milliseconds(20)) && relays_.load() == 0) return;
-      if (drained->HasBeenNotified()) absl::SleepFor(absl::Milliseconds(10));
-    }
+  std::string MetricsText() {
+    CoreNumbers numbers;
+    const absl::Time asked = absl::Now();
+    const bool answered = AskCore(
+        kScrapeLimit, [](const Core& core) { return core.numbers(); }, &numbers);
+    if (answered) metrics_.Show(numbers);
+    metrics_.ShowDelay(answered ? absl::Now() - asked : kScrapeLimit);
+    metrics_.ShowDraining(running_.draining);
+    return metrics_.Text();
   }
 
-  std::atomic<int> relays_{0};
+  absl::Status Live() {
+    bool alive = false;
+    if (AskCore(
+            kLiveLimit, [](const Core&) { return true; }, &alive))
+      return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat("the core did not answer within ", absl::FormatDuration(kLiveLimit)));
+  }
+
+  absl::Status Ready() {
+    if (running_.draining) return absl::UnavailableError("draining");
+    return Live();
+  }
+
+ private:
+  // What `question` says on the core's thread; false where that takes longer than `limit`.
+  template <typename Question, typename Answer>
+  bool AskCore(absl::Duration limit, Question question, Answer* answer) {
+    struct Asked {
+      Answer answer{};
+      absl::Notification done;
+    };
+    const auto asked = std::make_shared<Asked>();
+    loop_.Run([asked, question](const Core& core) {
+      asked->answer = question(core);
+      asked->done.Notify();
+    });
+    if (!asked->done.WaitForNotificationWithTimeout(limit)) return false;
+    *answer = asked->answer;
+    return true;
+  }
+
+  // Until all calls that have begun are answered to the last byte.
+  void Drain(absl::Duration grace, const std::atomic<bool>* hurry) {
+    running_.draining = true;
+    loop_.Post(DrainRequested{});
+    if (running_.begun > 0) Log(LogLevel::kInfo, absl::StrCat("drains: ", running_.begun.load(), " requests run"));
+    const absl::Time end = absl::Now() + grace;
+    while (running_.begun > 0 && absl::Now() < end && !(hurry != nullptr && hurry->load())) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    if (running_.begun > 0) Log(LogLevel::kWarning, absl::StrCat("cuts ", running_.begun.load(), " requests"));
+  }
+
+  const double time_scale_;
+  CoordinatorMetrics metrics_;
+  RunningCalls running_;
   CoreLoop loop_;
   StoreThread store_;
   Dispatcher dispatcher_;
@@ -146,6 +201,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(cons
 }
 
 const std::string& CoordinatorServer::endpoint() const { return impl_->endpoint(); }
+std::string CoordinatorServer::MetricsText() { return impl_->MetricsText(); }
+absl::Status CoordinatorServer::Live() { return impl_->Live(); }
+absl::Status CoordinatorServer::Ready() { return impl_->Ready(); }
 
 void CoordinatorServer::Stop(absl::Duration grace, const std::atomic<bool>* hurry) { impl_->Stop(grace, hurry); }
 

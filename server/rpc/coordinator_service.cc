@@ -17,10 +17,11 @@ constexpr size_t kMaxReturnedSubmission = size_t{3} << 20;
 
 class DeleteCall : public CallSink {
  public:
-  explicit DeleteCall(grpc::ServerUnaryReactor* reactor) : reactor_(reactor) {}
+  DeleteCall(const ServiceContext& context, grpc::ServerUnaryReactor* reactor) : running_(context), reactor_(reactor) {}
   void OnDelete(const DeleteReply& reply) override { reactor_->Finish(ToGrpcStatus(reply.status)); }
 
  private:
+  const RunningCall running_;
   grpc::ServerUnaryReactor* reactor_;  // lives until Finish
 };
 
@@ -78,9 +79,8 @@ grpc::ServerUnaryReactor* CoordinatorService::DeleteModel(grpc::CallbackServerCo
                                                           v1::DeleteModelResponse*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const CallId id = context_.loop->NewCall();
-  context_.loop->Run([dispatcher = context_.dispatcher, id, reactor](const Core&) {
-    dispatcher->AddCall(id, std::make_shared<DeleteCall>(reactor));
-  });
+  context_.loop->Run([dispatcher = context_.dispatcher, id, call = std::make_shared<DeleteCall>(context_, reactor)](
+                         const Core&) { dispatcher->AddCall(id, call); });
   context_.loop->Post(DeleteRequested{id, request->request_id(), request->name()});
   return reactor;
 }

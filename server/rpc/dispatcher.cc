@@ -22,6 +22,28 @@ void Dispatcher::RemoveWatcher(const std::string& model, const Watcher* watcher)
   if (list.empty()) watchers_.erase(it);
 }
 
+void Dispatcher::CutCalls(const absl::Status& status, const Core& core) {
+  for (auto& [id, sink] : std::exchange(calls_, {})) {
+    // A call takes the answer that is of its kind.
+    sink->OnSubmit({id, status, ""}, core);
+    sink->OnDelete({id, status});
+    ForwardReply forward;
+    forward.call = id;
+    forward.status = status;
+    sink->OnForward(std::move(forward));
+    GenerateProgress generate;
+    generate.call = id;
+    generate.status = status;
+    generate.done = true;
+    sink->OnGenerate(generate);
+    OperationReply operation;
+    operation.call = id;
+    operation.status = status;
+    sink->OnOperation(operation, core);
+  }
+  transfers_.Cut(status);
+}
+
 void Dispatcher::CloseStreams(const absl::Status& status) {
   workers_.CloseAll(status);
   for (auto& [model, watchers] : std::exchange(watchers_, {})) {
@@ -103,6 +125,13 @@ void Dispatcher::On(const SendFence& action, const Core&) {
   Log(LogLevel::kWarning, absl::StrCat("worker ", action.worker, " fenced: ", action.reason));
 }
 
+void Dispatcher::On(const LetWorkerGo& action, const Core&) {
+  v1::SessionResponse response;
+  response.mutable_released();
+  workers_.SendToSession(action.worker, std::move(response));
+  Log(LogLevel::kInfo, absl::StrCat("worker ", action.worker, " has no more work and leaves"));
+}
+
 void Dispatcher::On(const OfferTransfer& action, const Core&) {
   transfers_.Offer(action.transfer_id, action.worker, action.bytes);
 }
@@ -158,10 +187,6 @@ void Dispatcher::On(const ModelChanged& action, const Core& core) {
   if (it == watchers_.end()) return;
   std::vector<std::shared_ptr<Watcher>> watchers = it->second;
   for (const auto& watcher : watchers) watcher->OnChanged(core);
-}
-
-void Dispatcher::On(const DrainFinished&, const Core&) {
-  if (on_drained_) std::exchange(on_drained_, nullptr)();
 }
 
 }  // namespace tp::server

@@ -3,7 +3,6 @@
 // Owned by the core's thread: other threads reach it through CoreLoop::Run.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -60,10 +59,10 @@ class Dispatcher : public ActionSink {
   // A worker's session or command stream has ended: ends the other too. True where it was a member, which the core must
   // be told.
   bool LoseWorker(const std::string& worker, const std::string& incarnation, const absl::Status& status);
+  // Answers all calls that run with `status`.
+  void CutCalls(const absl::Status& status, const Core& core);
   // Ends the streams that would go on for ever: sessions, command streams, watchers.
   void CloseStreams(const absl::Status& status);
-  // Called once, when the last running call has ended after a DrainRequested.
-  void SetOnDrained(std::function<void()> on_drained) { on_drained_ = std::move(on_drained); }
 
  private:
   void On(const SendWelcome& action, const Core& core);
@@ -73,6 +72,7 @@ class Dispatcher : public ActionSink {
   void On(const SendDrop& action, const Core& core);
   void On(const SendAbort& action, const Core& core);
   void On(const SendFence& action, const Core& core);
+  void On(const LetWorkerGo& action, const Core& core);
   void On(const OfferTransfer& action, const Core& core);
   void On(const CancelTransfer& action, const Core& core);
   void On(StoreSubmission& action, const Core& core);
@@ -84,7 +84,6 @@ class Dispatcher : public ActionSink {
   void On(PutStarted& action, const Core& core);
   void On(const OperationReply& action, const Core& core);
   void On(const ModelChanged& action, const Core& core);
-  void On(const DrainFinished& action, const Core& core);
   // The sink of a call, taken out where the answer is its last one.
   std::shared_ptr<CallSink> Call(CallId id, bool last);
 
@@ -94,7 +93,6 @@ class Dispatcher : public ActionSink {
   Transfers transfers_;
   std::map<CallId, std::shared_ptr<CallSink>> calls_;
   std::map<std::string, std::vector<std::shared_ptr<Watcher>>> watchers_;
-  std::function<void()> on_drained_;
 };
 
 }  // namespace tp::server

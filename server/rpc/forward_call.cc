@@ -26,10 +26,7 @@ class ForwardCall : public grpc::ServerBidiReactor<v1::ForwardRequest, v1::Forwa
       : context_(context),
         server_context_(server_context),
         queue_(std::make_shared<ForwardQueue>([this](const v1::ForwardResponse* response) { StartWrite(response); },
-                                              [this](const absl::Status& status) { Finish(ToGrpcStatus(status)); })) {
-    ++*context_.relays;
-  }
-  ~ForwardCall() override { --*context_.relays; }
+                                              [this](const absl::Status& status) { Finish(ToGrpcStatus(status)); })) {}
 
   void Start() {
     self_ = shared_from_this();
@@ -192,6 +189,7 @@ class ForwardCall : public grpc::ServerBidiReactor<v1::ForwardRequest, v1::Forwa
   }
 
   const ServiceContext context_;
+  const RunningCall running_{context_};
   grpc::CallbackServerContext* server_context_;  // until Finish
   const CallId id_ = context_.loop->NewCall();
   std::shared_ptr<ForwardQueue> queue_;

@@ -112,6 +112,7 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>,
   }
 
   const ServiceContext context_;
+  const RunningCall running_{context_};
   const CallId id_ = context_.loop->NewCall();
   const absl::Time deadline_;
   const v1::GenerateRequest request_;

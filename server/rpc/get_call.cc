@@ -21,10 +21,7 @@ class GetCall : public grpc::ServerWriteReactor<v1::GetTensorResponse>,
   explicit GetCall(const ServiceContext& context)
       : context_(context),
         queue_(std::make_shared<GetQueue>([this](const v1::GetTensorResponse* response) { StartWrite(response); },
-                                          [this](const absl::Status& status) { Finish(ToGrpcStatus(status)); })) {
-    ++*context_.relays;
-  }
-  ~GetCall() override { --*context_.relays; }
+                                          [this](const absl::Status& status) { Finish(ToGrpcStatus(status)); })) {}
 
   void Start(absl::StatusOr<GetTensorRequested> event) {
     self_ = shared_from_this();
@@ -91,6 +88,7 @@ class GetCall : public grpc::ServerWriteReactor<v1::GetTensorResponse>,
   }
 
   const ServiceContext context_;
+  const RunningCall running_{context_};
   const CallId id_ = context_.loop->NewCall();
   std::shared_ptr<GetQueue> queue_;
   std::shared_ptr<GetCall> self_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/proto_convert/model.h"
+#include "server/rpc/peer_host.h"
 #include "server/rpc/worker_reactor.h"
 
 namespace tp::server {
@@ -11,7 +12,8 @@ namespace {
 
 class SessionReactor : public WorkerReactor<v1::SessionRequest, v1::SessionResponse> {
  public:
-  explicit SessionReactor(const ServiceContext& context) : WorkerReactor(context, "its session") {}
+  SessionReactor(const ServiceContext& context, std::string peer)
+      : WorkerReactor(context, "its session"), peer_(std::move(peer)) {}
 
  private:
   absl::Status Handle() override {
@@ -37,10 +39,16 @@ class SessionReactor : public WorkerReactor<v1::SessionRequest, v1::SessionRespo
                                             static_cast<int64_t>(request_.progress().done_bytes()),
                                             static_cast<int64_t>(request_.progress().total_bytes())});
         return absl::OkStatus();
+      case v1::SessionRequest::kLeave:
+        if (worker_.empty()) break;
+        Log(LogLevel::kInfo, absl::StrCat("worker ", worker_, " drains"));
+        context_.loop->Post(WorkerDraining{worker_, incarnation_});
+        return absl::OkStatus();
       case v1::SessionRequest::KIND_NOT_SET:
         break;
     }
-    return absl::InvalidArgumentError("session: the first message must be a join, later ones heartbeats and progress");
+    return absl::InvalidArgumentError(
+        "session: the first message must be a join, later ones heartbeats, progress and leave");
   }
 
   absl::Status Join(const v1::Join& join) {
@@ -59,6 +67,8 @@ class SessionReactor : public WorkerReactor<v1::SessionRequest, v1::SessionRespo
     worker.version = join.version();
     worker.device = join.device();
     worker.host = join.collective_host();
+    worker.peer = HostOfPeer(peer_);
+    worker.same_host = IsThisHost(worker.peer);
     worker.memory_limit_bytes = static_cast<int64_t>(join.memory_limit_bytes());
     worker.pid = join.pid();
     worker.widens_bf16 = join.widens_bf16();
@@ -69,13 +79,15 @@ class SessionReactor : public WorkerReactor<v1::SessionRequest, v1::SessionRespo
     context_.loop->Post(WorkerJoined{std::move(worker)});
     return absl::OkStatus();
   }
+
+  const std::string peer_;
 };
 
 }  // namespace
 
 grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* MembershipService::Session(
-    grpc::CallbackServerContext*) {
-  auto* reactor = new SessionReactor(context_);
+    grpc::CallbackServerContext* context) {
+  auto* reactor = new SessionReactor(context_, context->peer());
   reactor->Start();
   return reactor;
 }

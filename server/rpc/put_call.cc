@@ -176,6 +176,7 @@ class PutCall : public grpc::ServerReadReactor<v1::PutTensorRequest>,
 
   static constexpr size_t kReserve = static_cast<size_t>(kChunkBytes);
   const ServiceContext context_;
+  const RunningCall running_{context_};
   v1::PutTensorResponse* response_;
   const CallId id_ = context_.loop->NewCall();
   std::shared_ptr<PutCall> self_;

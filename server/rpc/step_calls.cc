@@ -67,6 +67,7 @@ class StepCall : public grpc::ServerUnaryReactor, public CallSink, public std::e
 
  private:
   const ServiceContext context_;
+  const RunningCall running_{context_};
   const Fill fill_;
   const CallId id_ = context_.loop->NewCall();
   std::shared_ptr<StepCall> self_;

@@ -29,6 +29,7 @@ class StreamRelay : public LossListener, public std::enable_shared_from_this<Str
   void Cancel();
   // Ends at once with UNAVAILABLE naming the rank, whichever stream is read just now.
   void OnWorkerLost(const std::string& worker) override;
+  void OnCut(const absl::Status& status) override { Fail(status); }
 
  private:
   struct Block {

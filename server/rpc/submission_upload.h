@@ -151,6 +151,7 @@ class SubmissionUpload : public grpc::ServerReadReactor<Request>,
   }
 
   const ServiceContext context_;
+  const RunningCall running_{context_};
   const CallId id_ = context_.loop->NewCall();
   std::shared_ptr<SubmissionUpload> self_;
   Request request_;

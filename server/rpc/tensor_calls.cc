@@ -45,6 +45,7 @@ class OperationCall : public grpc::ServerUnaryReactor,
 
  private:
   const ServiceContext context_;
+  const RunningCall running_{context_};
   const Fill fill_;
   const CallId id_ = context_.loop->NewCall();
   std::shared_ptr<OperationCall> self_;

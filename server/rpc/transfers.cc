@@ -22,18 +22,28 @@ void Transfers::Cancel(uint64_t id) {
   downloads_.Cancel(id);
 }
 
+std::vector<std::shared_ptr<LossListener>> Transfers::Listeners() {
+  std::vector<std::shared_ptr<LossListener>> alive;
+  for (auto it = listeners_.begin(); it != listeners_.end();) {
+    if (std::shared_ptr<LossListener> listener = it->lock()) {
+      alive.push_back(std::move(listener));
+      ++it;
+    } else {
+      it = listeners_.erase(it);
+    }
+  }
+  return alive;
+}
+
+void Transfers::Cut(const absl::Status& status) {
+  for (const auto& listener : Listeners()) listener->OnCut(status);
+}
+
 void Transfers::LoseWorker(const std::string& worker) {
   for (auto it = offers_.begin(); it != offers_.end();) {
     it = it->second.worker == worker ? offers_.erase(it) : std::next(it);
   }
-  std::vector<std::shared_ptr<LossListener>> told;
-  for (auto it = listeners_.begin(); it != listeners_.end();) {
-    told.push_back(it->lock());
-    it = told.back() == nullptr ? listeners_.erase(it) : std::next(it);
-  }
-  for (const auto& listener : told) {
-    if (listener != nullptr) listener->OnWorkerLost(worker);
-  }
+  for (const auto& listener : Listeners()) listener->OnWorkerLost(worker);
   uploads_.LoseWorker(worker);
   downloads_.LoseWorker(worker);
 }

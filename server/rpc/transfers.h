@@ -41,12 +41,13 @@ class DownloadStream {
   virtual void Stop(const absl::Status& status) = 0;
 };
 
-// Reads streams of several workers, and wants to know at once where one of them is lost.
+// Reads streams of several workers, and wants to know at once where one of them is lost, or all of them end.
 class LossListener {
  public:
   virtual ~LossListener() = default;
   // On the core's thread.
   virtual void OnWorkerLost(const std::string& worker) = 0;
+  virtual void OnCut(const absl::Status& status) = 0;
 };
 
 class Transfers {
@@ -61,10 +62,13 @@ class Transfers {
   // Of any kind.
   void Cancel(uint64_t id);
   void LoseWorker(const std::string& worker);
+  // The coordinator stops: all listeners are told.
+  void Cut(const absl::Status& status);
   // Told of losses for as long as it lives.
   void AddListener(std::weak_ptr<LossListener> listener) { listeners_.push_back(std::move(listener)); }
 
  private:
+  std::vector<std::shared_ptr<LossListener>> Listeners();
   struct Download {
     std::string worker;
     std::shared_ptr<const std::string> bytes;

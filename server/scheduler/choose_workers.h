@@ -13,6 +13,7 @@ struct WorkerCandidate {
 };
 // Ids by rank: those with the fewest ranks first (none before all), then by (host, id); the chosen ones are ordered by
 // (host, id), so that the last axis stays inside a host where it can. Fewer than `count` candidates give an empty list.
+// Those that loopback reaches and others are not mixed where either are enough, of both the others.
 std::vector<std::string> ChooseWorkers(std::vector<WorkerCandidate> candidates, int count);
 
 }  // namespace tp::server

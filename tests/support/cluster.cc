@@ -73,6 +73,16 @@ Process::~Process() {
   close(err_);
 }
 
+// The program writes at the offset that this one's reads must not move.
+std::string Process::ErrorsSoFar() const {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = pread(err_, buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;) {
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  return text;
+}
+
 void Process::Kill() {
   if (pid_ == 0) return;
   kill(pid_, SIGKILL);

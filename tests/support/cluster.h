@@ -31,6 +31,9 @@ class Process {
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
+  int pid() const { return pid_; }
+  // What it wrote to stderr so far.
+  std::string ErrorsSoFar() const;
   // SIGKILL; returns when it is gone.
   void Kill();
   // Waits for its end. Once.

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "worker/collective/gloo/gloo_address.h"
 #include "worker/collective/gloo/gloo_backend.h"
 #include "worker/device/cpu/cpu_device.h"
 #include "worker/module/device_module.h"
@@ -14,12 +15,20 @@
 namespace tp::worker {
 namespace {
 
+// The address is looked up here only: what is advertised is what is bound.
+absl::Status OpenGloo(const OpenOptions& options, OpenedDevice* opened, std::unique_ptr<CollectiveBackend>* backend) {
+  TP_ASSIGN_OR_RETURN(const sockaddr_storage address, ResolveLocalHost(options.collective_host));
+  opened->collective_host = HostText(address);
+  TP_ASSIGN_OR_RETURN(*backend, CreateGlooBackend(opened->collective_host));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<OpenedDevice> OpenCpu(const OpenOptions& options) {
   OpenedDevice opened;
   opened.memory_limit_bytes = options.memory_limit_bytes > 0 ? options.memory_limit_bytes
                                                              : int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   TP_ASSIGN_OR_RETURN(opened.device, CreateCpuDevice({options.threads, opened.memory_limit_bytes}));
-  TP_ASSIGN_OR_RETURN(opened.backend, CreateGlooBackend(options.collective_host));
+  TP_RETURN_IF_ERROR(OpenGloo(options, &opened, &opened.backend));
   return opened;
 }
 
@@ -33,7 +42,8 @@ absl::StatusOr<OpenedDevice> OpenCuda(const OpenOptions& options, int ordinal) {
   opened.memory_limit_bytes = options.memory_limit_bytes;
   TP_ASSIGN_OR_RETURN(
       opened.device, module->create_device({ordinal, &opened.memory_limit_bytes, options.tf32, options.time_products}));
-  TP_ASSIGN_OR_RETURN(std::unique_ptr<CollectiveBackend> host, CreateGlooBackend(options.collective_host));
+  std::unique_ptr<CollectiveBackend> host;
+  TP_RETURN_IF_ERROR(OpenGloo(options, &opened, &host));
   TP_ASSIGN_OR_RETURN(opened.backend, module->create_backend(*opened.device, std::move(host)));
   return opened;
 }

@@ -25,6 +25,7 @@ struct OpenedDevice {
   std::unique_ptr<Device> device;
   std::unique_ptr<CollectiveBackend> backend;  // must go before the device
   int64_t memory_limit_bytes = 0;
+  std::string collective_host;  // the address that the name resolved to, once
 };
 
 // INVALID_ARGUMENT for another name; FAILED_PRECONDITION or NOT_FOUND where the backend or the GPU is not there.

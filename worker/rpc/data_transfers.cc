@@ -50,6 +50,11 @@ void DataTransfers::Stop() {
   for (auto& transfer : transfers) transfer->thread.join();
 }
 
+bool DataTransfers::idle() {
+  absl::MutexLock lock(&mutex_);
+  return std::all_of(transfers_.begin(), transfers_.end(), [](const auto& transfer) { return transfer->done.load(); });
+}
+
 void DataTransfers::Cancel(uint64_t transfer_id) {
   absl::MutexLock lock(&mutex_);
   for (auto& transfer : transfers_) {

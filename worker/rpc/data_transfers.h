@@ -35,6 +35,8 @@ class DataTransfers {
   void Download(uint64_t transfer_id, int64_t size_bytes, OnBytes on_bytes);
   // Ends a transfer's stream, without waiting for it. An id that is not under way is no error.
   void Cancel(uint64_t transfer_id);
+  // None is under way.
+  bool idle();
   // Cancels all and waits for their threads. Later transfers are dropped.
   void Stop();
 

@@ -39,7 +39,7 @@ WorkerSession::WorkerSession(WorkerChannels channels, v1::Join join, WorkerRunti
       clock_(clock),
       transfers_(channels_.data, HelloOf(join_)) {}
 
-absl::Status WorkerSession::Run(const std::function<void()>& welcomed) {
+absl::Status WorkerSession::Run(const std::function<void()>& welcomed, const std::function<void()>& turned) {
   auto session_stub = v1::MembershipService::NewStub(channels_.session);
   session_ = session_stub->Session(&session_context_);
   v1::SessionRequest request;
@@ -58,7 +58,7 @@ absl::Status WorkerSession::Run(const std::function<void()>& welcomed) {
   }
   if (is_welcome) {
     welcomed();
-    Serve();
+    Serve(turned);
   }
 
   // Leaves: the coordinator ends the stream when it has read our end.
@@ -74,7 +74,7 @@ absl::Status WorkerSession::Run(const std::function<void()>& welcomed) {
   return why_;
 }
 
-void WorkerSession::Serve() {
+void WorkerSession::Serve(const std::function<void()>& turned) {
   v1::Welcome welcome;
   {
     absl::MutexLock lock(&mutex_);
@@ -94,6 +94,7 @@ void WorkerSession::Serve() {
   const absl::Duration silence = absl::Milliseconds(welcome.lease_ms()) * 2 / 3;
   const absl::Duration interval = absl::Milliseconds(std::max<uint32_t>(welcome.heartbeat_ms(), 10));
   while (true) {
+    turned();
     RuntimeUsage usage = runtime_->Usage();
     v1::SessionRequest heartbeat;
     heartbeat.mutable_heartbeat()->set_completed_sequence(usage.completed_sequence);
@@ -118,6 +119,17 @@ void WorkerSession::Serve() {
   writer.join();
   reader.join();
   commands_->Finish();
+}
+
+void WorkerSession::AskToLeave() {
+  v1::SessionRequest request;
+  request.mutable_leave();
+  session_queue_.Push(std::move(request));
+}
+
+bool WorkerSession::released() {
+  absl::MutexLock lock(&mutex_);
+  return released_ && transfers_.idle();
 }
 
 void WorkerSession::Stop() {
@@ -151,6 +163,9 @@ void WorkerSession::ReadSession() {
     }
     if (response.has_abort()) {
       runtime_->AbortEpoch(response.abort().mesh_id(), response.abort().epoch(), response.abort().reason());
+    } else if (response.has_released()) {
+      absl::MutexLock lock(&mutex_);
+      released_ = true;
     } else if (response.has_fence()) {
       End(absl::AbortedError(absl::StrCat("fenced: ", response.fence().reason())));
       return;

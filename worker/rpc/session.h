@@ -29,7 +29,13 @@ class WorkerSession {
   WorkerSession(WorkerChannels channels, v1::Join join, WorkerRuntime* runtime, const Clock* clock);
 
   // Joins and serves until the session ends: why it ended (OK after Stop()). `welcomed` is called once it is a member.
-  absl::Status Run(const std::function<void()>& welcomed);
+  // FAILED_PRECONDITION and INVALID_ARGUMENT before that: the coordinator refuses the worker as it is.
+  // `turned` is called now and then while the session lives.
+  absl::Status Run(const std::function<void()>& welcomed, const std::function<void()>& turned);
+  // Asks to be let go: no new work comes.
+  void AskToLeave();
+  // It was asked to leave and has no more work: the coordinator has said so, and its results have gone out.
+  bool released();
   // Leaves.
   void Stop();
 
@@ -40,9 +46,8 @@ class WorkerSession {
  private:
   void ReadSession();
   void ReadCommands();
-  void Serve();
+  void Serve(const std::function<void()>& turned);
   void End(const absl::Status& why);
-  bool ended() const;
   // Waits until the session has ended, at most so long.
   void AwaitEnd(absl::Duration timeout);
   absl::Status HandleCommand(v1::CommandsResponse response);
@@ -65,6 +70,7 @@ class WorkerSession {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // the session stream ended by itself
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status why_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/log.h"
 #include "common/proto_convert/command.h"
 #include "common/rpc/channel.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
 constexpr absl::Duration kLastBackoff = absl::Seconds(2);
+constexpr absl::Duration kStandstill = absl::Seconds(30);  // longer than any wait of Run()
 
 std::string NewIncarnation() {
   std::random_device random;
@@ -31,6 +33,11 @@ WorkerChannels OpenChannels(const WorkerAgentOptions& options) {
           CreateChannel(options.server, channel)};
 }
 
+WorkerRuntimeOptions Counted(WorkerRuntimeOptions options, CollectiveCounters* counters) {
+  options.counters = counters;
+  return options;
+}
+
 }  // namespace
 
 WorkerAgent::WorkerAgent(WorkerAgentOptions options, std::unique_ptr<Device> device,
@@ -42,30 +49,38 @@ WorkerAgent::WorkerAgent(WorkerAgentOptions options, std::unique_ptr<Device> dev
       device_identity_(device->Identity()),
       clock_(clock),
       channels_(OpenChannels(options_)),
-      runtime_(std::make_unique<WorkerRuntime>(std::move(device), std::move(backend), options_.runtime, clock, this)) {}
+      metrics_(options_.version, options_.memory_limit_bytes),
+      runtime_(std::make_unique<WorkerRuntime>(std::move(device), std::move(backend),
+                                               Counted(options_.runtime, &counters_), clock, this)),
+      turned_(clock->Now()) {}
 
 WorkerAgent::~WorkerAgent() { runtime_.reset(); }
 
-void WorkerAgent::Run() {
+absl::Status WorkerAgent::Run() {
   absl::Duration backoff = kFirstBackoff;
   std::string last_text;
   while (true) {
     const absl::Time started = clock_->Now();
-    absl::Status why = RunSession();
+    bool refused = false;
+    Turn();
+    absl::Status why = RunSession(&refused);
     // Nothing of the old session may answer for the new one.
     SetMember(nullptr);
     runtime_->Reset(0);
+    if (refused) return why;
     const std::string text = why.ToString();
     if (text != last_text && !why.ok()) Log(LogLevel::kWarning, absl::StrCat("not a member: ", text));
     last_text = text;
     backoff = clock_->Now() - started > absl::Seconds(5) ? kFirstBackoff : std::min(backoff * 2, kLastBackoff);
     absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(&stopping_), backoff);
-    if (stopping_) return;
+    why_ = why;
+    const auto leaves = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || draining_; };
+    mutex_.AwaitWithTimeout(absl::Condition(&leaves), backoff);
+    if (leaves()) return absl::OkStatus();
   }
 }
 
-absl::Status WorkerAgent::RunSession() {
+absl::Status WorkerAgent::RunSession(bool* refused) {
   v1::Join join;
   join.set_worker_id(options_.id);
   join.set_incarnation(NewIncarnation());
@@ -80,16 +95,77 @@ absl::Status WorkerAgent::RunSession() {
   auto session = std::make_shared<WorkerSession>(channels_, std::move(join), runtime_.get(), clock_);
   {
     absl::MutexLock lock(&mutex_);
-    if (stopping_) return absl::OkStatus();
+    if (stopping_ || draining_) return absl::OkStatus();
     session_ = session;
   }
-  absl::Status why = session->Run([&] {
-    SetMember(session);
-    Log(LogLevel::kInfo, absl::StrCat("worker ", options_.id, " is a member at ", options_.server));
-  });
+  bool welcome = false;
+  absl::Status why = session->Run(
+      [&] {
+        welcome = true;
+        SetMember(session);
+        metrics_.Joined();
+        Log(LogLevel::kInfo, absl::StrCat("worker ", options_.id, " is a member at ", options_.server));
+      },
+      [this] { Turn(); });
+  *refused = !welcome && (absl::IsFailedPrecondition(why) || absl::IsInvalidArgument(why));
   absl::MutexLock lock(&mutex_);
   session_ = nullptr;
   return why;
+}
+
+void WorkerAgent::Drain(absl::Duration limit, const std::atomic<bool>* hurry) {
+  const absl::Time end = clock_->Now() + limit;
+  std::shared_ptr<WorkerSession> member;
+  {
+    absl::MutexLock lock(&mutex_);
+    draining_ = true;
+    member = member_;
+  }
+  if (member != nullptr) {
+    member->AskToLeave();
+    Log(LogLevel::kInfo, "drains: leaves once its work is done");
+    bool hurried = false;
+    while (Member() == member && !member->released() && !hurried) {
+      if (clock_->Now() >= end || (hurry != nullptr && hurry->load())) {
+        Log(LogLevel::kWarning, "leaves before its work is done");
+        hurried = true;
+      }
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+  }
+  Stop();
+}
+
+void WorkerAgent::Turn() {
+  const absl::MutexLock lock(&mutex_);
+  turned_ = clock_->Now();
+}
+
+std::string WorkerAgent::MetricsText() {
+  metrics_.Show(runtime_->Usage(), counters_.Read());
+  {
+    const absl::MutexLock lock(&mutex_);
+    metrics_.ShowMembership(member_ != nullptr, draining_ || stopping_);
+  }
+  return metrics_.Text();
+}
+
+absl::Status WorkerAgent::Live() {
+  const absl::MutexLock lock(&mutex_);
+  const absl::Duration quiet = clock_->Now() - turned_;
+  if (quiet <= kStandstill * options_.runtime.time_scale) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("its thread stands still for ", absl::FormatDuration(quiet)));
+}
+
+absl::Status WorkerAgent::Ready() {
+  const absl::MutexLock lock(&mutex_);
+  if (draining_ || stopping_) return absl::UnavailableError("draining");
+  if (member_ != nullptr) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("not a member: ", std::string(why_.message())));
+}
+
+void WorkerAgent::OnCommandDone(size_t kind, absl::StatusCode code, absl::Duration took) {
+  metrics_.CommandDone(kind, code, took);
 }
 
 void WorkerAgent::Stop() {
@@ -121,6 +197,7 @@ void WorkerAgent::OnAck(Ack ack) {
 }
 
 void WorkerAgent::OnStageResult(StageResult result) {
+  metrics_.StageDone(result);
   std::shared_ptr<WorkerSession> member = Member();
   if (member == nullptr) return;
   v1::CommandsRequest request;

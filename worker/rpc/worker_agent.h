@@ -4,12 +4,14 @@
 //   std::thread thread([&] { agent.Run(); });  ...  agent.Stop();  thread.join();
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/tls_files.h"
+#include "worker/metrics/worker_metrics.h"
 #include "worker/rpc/session.h"
 
 namespace tp::worker {
@@ -32,10 +34,21 @@ class WorkerAgent : public RuntimeSink {
               const Clock* clock);
   ~WorkerAgent() override;
 
-  // Joins, serves, and joins anew with backoff whenever a session ends. Returns after Stop().
-  void Run();
-  // Leaves cleanly. Thread-safe.
+  // Joins, serves, and joins anew with backoff whenever a session ends. Returns OK after Stop() or Drain(); the
+  // coordinator's status where it refuses the worker as it is: another version, or an address that others can't reach.
+  absl::Status Run();
+  // Leaves once its work is done: the coordinator gives it no more. At the latest after `limit` or `*hurry` it leaves
+  // as Stop() does. Blocks. Thread-safe.
+  void Drain(absl::Duration limit, const std::atomic<bool>* hurry);
+  // Leaves cleanly, and cuts what runs. Thread-safe.
   void Stop();
+
+  // --- For HTTP (common/http/probes.h); thread-safe.
+  std::string MetricsText();
+  // OK where the thread in Run() goes on.
+  absl::Status Live();
+  // OK while the worker is a member and does not leave; else why it is none.
+  absl::Status Ready();
 
   // --- RuntimeSink
   void OnAck(Ack ack) override;
@@ -44,12 +57,14 @@ class WorkerAgent : public RuntimeSink {
   void OnResultData(uint64_t transfer_id, std::vector<DataBlock> blocks) override;
   void OnReceiveWanted(uint64_t stage_id, uint64_t transfer_id, int64_t size_bytes) override;
   void OnTransferDropped(uint64_t transfer_id) override;
+  void OnCommandDone(size_t kind, absl::StatusCode code, absl::Duration took) override;
 
  private:
   // The session that is a member now, if any.
   std::shared_ptr<WorkerSession> Member();
   void SetMember(std::shared_ptr<WorkerSession> session);
-  absl::Status RunSession();
+  absl::Status RunSession(bool* refused);
+  void Turn();
 
   const WorkerAgentOptions options_;
   const std::string device_text_;
@@ -57,11 +72,16 @@ class WorkerAgent : public RuntimeSink {
   const std::string collectives_text_, device_identity_;
   const Clock* const clock_;
   const WorkerChannels channels_;
+  CollectiveCounters counters_;
+  WorkerMetrics metrics_;
   std::unique_ptr<WorkerRuntime> runtime_;
   absl::Mutex mutex_;
   std::shared_ptr<WorkerSession> session_ ABSL_GUARDED_BY(mutex_);  // that runs
   std::shared_ptr<WorkerSession> member_ ABSL_GUARDED_BY(mutex_);
+  absl::Status why_ ABSL_GUARDED_BY(mutex_) = absl::UnavailableError("it has not joined yet");  // it is no member
+  absl::Time turned_ ABSL_GUARDED_BY(mutex_);  // when Run() last went on
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;  // joins no more
 };
 
 }  // namespace tp::worker

@@ -93,6 +93,20 @@ TEST_F(CoreGenerateTest, TokensAreSentAsTheyComeAndTheLastSaysWhy) {
   EXPECT_THAT(d.Of<GenerateProgress>(d.all), SizeIs(2));
 }
 
+TEST_F(CoreGenerateTest, ADrainingWorkerIsLetGoAfterTheLastToken) {
+  d.Generate(1, "m", 3, 4);
+  const uint64_t id = std::get<Decode>(d.commands["a"][0].kind).joins[0].sequence_id;
+  d.Do(WorkerDraining{"a", d.incarnations["a"]});
+  d.Generate(2, "m", 3, 4);
+  EXPECT_THAT(Text(ReplyTo<GenerateProgress>(d, 2).status), HasSubstr("UNAVAILABLE: model 'm': rank 0 (worker a)"));
+  Answer({{id, {10}, ""}});
+  Answer({{id, {11, 256}, "stop"}});
+  EXPECT_THAT(d.Of<LetWorkerGo>(d.all), IsEmpty());  // one more command is in flight
+  d.AckAll();
+  EXPECT_THAT(d.Of<LetWorkerGo>(d.all), SizeIs(1));
+  EXPECT_THAT(d.Of<GenerateProgress>(d.all), SizeIs(3));
+}
+
 TEST_F(CoreGenerateTest, DefaultNumberOfTokensAndIgnoredEndTokens) {
   GenerateRequested request;
   request.call = 1;

@@ -282,12 +282,12 @@ TEST(CoreWorkersTest, AnswerOutOfOrderFencesTheWorker) {
   EXPECT_EQ(ReplyTo<ForwardReply>(d, 1).status.code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(CoreWorkersTest, DrainRefusesNewCallsAndEndsWithTheLastOne) {
+TEST(CoreWorkersTest, DrainRefusesNewCallsAndLetsRunningOnesEnd) {
   Driver d;
   d.Join("a");
   d.Deploy("m", 1);
   d.Forward(1, "m");
-  EXPECT_THAT(d.Of<DrainFinished>(d.Do(DrainRequested{})), IsEmpty());
+  d.Do(DrainRequested{});
   EXPECT_EQ(d.core.running_calls(), 1);
   d.Forward(2, "m");
   EXPECT_EQ(ReplyTo<ForwardReply>(d, 2).status.code(), absl::StatusCode::kUnavailable);
@@ -295,7 +295,64 @@ TEST(CoreWorkersTest, DrainRefusesNewCallsAndEndsWithTheLastOne) {
   EXPECT_EQ(ReplyTo<SubmitReply>(d, 3).status.code(), absl::StatusCode::kUnavailable);
   d.AckAll();
   EXPECT_TRUE(ReplyTo<ForwardReply>(d, 1).status.ok());
-  EXPECT_THAT(d.Of<DrainFinished>(d.all), SizeIs(1));
+  EXPECT_EQ(d.core.running_calls(), 0);
+}
+
+TEST(CoreWorkersTest, ADrainingWorkerEndsItsWorkGetsNoMoreAndIsLetGo) {
+  Driver d;
+  for (const char* id : {"a", "b", "c"}) d.Join(id);
+  d.Deploy("m", 2);  // a, b
+  d.MakeMesh("mesh", "tp=2", {"a", "b"});
+  d.MakeTensor("t", "mesh", {4, 4}, {});
+  d.Forward(1, "m");
+  d.Do(WorkerDraining{"b", d.incarnations["b"]});
+  EXPECT_THAT(d.Of<LetWorkerGo>(d.all), IsEmpty());
+
+  d.Forward(2, "m");
+  EXPECT_EQ(Text(ReplyTo<ForwardReply>(d, 2).status),
+            "UNAVAILABLE: model 'm': rank 1 (worker b) is draining: it stops and takes no new requests");
+  d.Do(d.Creation(3, "u", "mesh", {4, 4}, {}));
+  EXPECT_THAT(Text(ReplyTo<OperationReply>(d, 3).status), HasSubstr("UNAVAILABLE: mesh 'mesh': rank 1 (worker b)"));
+  GetTensorRequested get;
+  get.head = d.Head(4);
+  get.name = "t";
+  d.Do(get);
+  EXPECT_THAT(Text(ReplyTo<OperationReply>(d, 4).status), HasSubstr("UNAVAILABLE: tensor 't': rank 1 (worker b)"));
+  CreateMeshRequested mesh;
+  mesh.head = d.Head(5);
+  mesh.name = "other";
+  mesh.mesh = *Mesh::Parse("tp=2");
+  mesh.workers = {"b", "c"};
+  d.Do(mesh);
+  EXPECT_EQ(Text(ReplyTo<OperationReply>(d, 5).status), "UNAVAILABLE: workers[0]: worker 'b' is draining: it stops");
+  d.Do(d.Request(6, "three", 3));
+  EXPECT_THAT(Text(ReplyTo<SubmitReply>(d, 6).status), HasSubstr("needs 3 workers, 2 are healthy; draining: b"));
+
+  d.AckOne("a");
+  EXPECT_THAT(d.Of<LetWorkerGo>(d.all), IsEmpty());
+  d.AckOne("b");
+  EXPECT_TRUE(ReplyTo<ForwardReply>(d, 1).status.ok());
+  const auto let_go = d.Of<LetWorkerGo>(d.all);
+  ASSERT_THAT(let_go, SizeIs(1));
+  EXPECT_EQ(let_go[0].worker, "b");
+  EXPECT_TRUE(d.core.workers().at("b").healthy);
+  d.Lose("b", "its session ended");
+  EXPECT_EQ(d.Phase("m"), "FAILED");
+  d.Forward(7, "m");
+  EXPECT_THAT(Text(ReplyTo<ForwardReply>(d, 7).status),
+              HasSubstr("rank 1 (worker b) was lost: it was draining; its session ended"));
+  d.Deploy("n", 2);  // a, c
+  EXPECT_EQ(d.Phase("n"), "READY");
+}
+
+TEST(CoreWorkersTest, AnIdleWorkerIsLetGoAtOnceAndOnlyThatIncarnation) {
+  Driver d;
+  d.Join("a");
+  d.Do(WorkerDraining{"a", "another"});
+  EXPECT_THAT(d.Of<LetWorkerGo>(d.all), IsEmpty());
+  d.Do(WorkerDraining{"a", d.incarnations["a"]});
+  d.Do(Tick{});
+  EXPECT_THAT(d.Of<LetWorkerGo>(d.all), SizeIs(1));
 }
 
 }  // namespace

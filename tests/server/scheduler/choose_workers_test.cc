@@ -24,5 +24,14 @@ TEST(ChooseWorkersTest, TooFewGiveNone) {
   EXPECT_THAT(ChooseWorkers({}, 1), IsEmpty());
 }
 
+TEST(ChooseWorkersTest, LoopbackIsNotMixedWithOtherHostsWhereEitherAreEnough) {
+  const WorkerCandidate local{"a", "127.0.0.1", 0}, twin{"b", "127.0.0.1", 0}, far{"c", "10.0.0.3", 1},
+      further{"d", "10.0.0.4", 1};
+  EXPECT_THAT(ChooseWorkers({local, twin, far, further}, 2), ElementsAre("c", "d"));
+  EXPECT_THAT(ChooseWorkers({local, twin, far}, 2), ElementsAre("a", "b"));
+  EXPECT_THAT(ChooseWorkers({local, far}, 2), ElementsAre("c", "a"));
+  EXPECT_THAT(ChooseWorkers({local, far}, 1), ElementsAre("a"));
+}
+
 }  // namespace
 }  // namespace tp::server

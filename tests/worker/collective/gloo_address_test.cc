@@ -29,5 +29,21 @@ TEST(GlooAddressTest, RefusesWhatIsMalformed) {
   }
 }
 
+TEST(GlooAddressTest, OnlyAnAddressOfThisMachineThatPeersCanReach) {
+  EXPECT_EQ(HostText(*ResolveLocalHost("127.0.0.1")), "127.0.0.1");
+  EXPECT_EQ(HostText(*ResolveLocalHost("127.0.1.1")), "127.0.1.1");  // given as such
+  const struct {
+    std::string host, text;
+  } wrong[] = {{"", "no host given"},
+               {"0.0.0.0", "give the one that the peers reach"},
+               {"192.0.2.1", "collective address \"192.0.2.1\" is not one of this machine's"},
+               {"no.such.host.invalid", "collective address \"no.such.host.invalid\": "}};
+  for (const auto& [host, text] : wrong) {
+    const absl::Status status = ResolveLocalHost(host).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << host;
+    EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << status;
+  }
+}
+
 }  // namespace
 }  // namespace tp::worker

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/hosts.h"
 
 namespace tp::worker {
 namespace {
@@ -68,15 +69,33 @@ absl::StatusOr<sockaddr_storage> ResolveLocalHost(const std::string& host) {
   }
   sockaddr_storage result;
   std::memset(&result, 0, sizeof result);
-  bool found = false;
-  for (const addrinfo* a = list; a != nullptr && !found; a = a->ai_next) {
-    found = (a->ai_family == AF_INET || a->ai_family == AF_INET6) && CanBind(*a);
-    if (found) std::memcpy(&result, a->ai_addr, a->ai_addrlen);
+  bool found = false, loopback = false;
+  std::string all;
+  // One that others reach comes first.
+  for (const addrinfo* a = list; a != nullptr && (!found || loopback); a = a->ai_next) {
+    if (a->ai_family != AF_INET && a->ai_family != AF_INET6) continue;
+    sockaddr_storage address;
+    std::memset(&address, 0, sizeof address);
+    std::memcpy(&address, a->ai_addr, a->ai_addrlen);
+    absl::StrAppend(&all, all.empty() ? "" : ", ", HostText(address));
+    const bool inside = IsLoopbackHost(HostText(address));
+    if ((found && inside) || !CanBind(*a)) continue;
+    result = address;
+    found = true;
+    loopback = inside;
   }
   freeaddrinfo(list);
   if (!found) {
+    return absl::InvalidArgumentError(absl::StrCat("collective address \"", host, "\"", all == host ? "" : " = ",
+                                                   all == host ? "" : all,
+                                                   " is not one of this machine's: it can't be bound"));
+  }
+  const std::string text = HostText(result);
+  if (loopback && text != host && text != "127.0.0.1" && text != "::1") {
     return absl::InvalidArgumentError(
-        absl::StrCat("collective address \"", host, "\" is not one of this machine's: it can't be bound"));
+        absl::StrCat("collective address \"", host, "\" resolves to ", text,
+                     ", this host's own name on loopback, which no other host reaches: give --collective-host an "
+                     "address of an interface that other workers reach"));
   }
   if (IsWildcard(result)) {
     return absl::InvalidArgumentError(
