@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "server/coordinator/core_numbers.h"
 #include "server/coordinator/events.h"
 #include "server/coordinator/state.h"
 
@@ -30,6 +31,7 @@ class Core {
   // Bytes that the coordinator counts on a worker: of models, tensors and operations under way.
   int64_t reserved_bytes(const std::string& worker) const;
   int running_calls() const;
+  CoreNumbers numbers() const;
 
  private:
   class Impl;

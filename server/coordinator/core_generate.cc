@@ -25,6 +25,13 @@ absl::Status CheckSampling(const Sampling& sampling) {
   return absl::OkStatus();
 }
 
+// Each step gives each of its sequences a token, but the first may take in pieces of prompts only.
+int64_t StepsOf(const DecodeResult& result, bool pieces) {
+  size_t steps = pieces ? 1 : 0;
+  for (const SequenceTokens& tokens : result.sequences) steps = std::max(steps, tokens.token_ids.size());
+  return static_cast<int64_t>(steps);
+}
+
 }  // namespace
 
 absl::StatusOr<NewSequence> Core::Impl::CheckGenerate(const ModelState& model, const GenerateRequested& event) const {
@@ -84,6 +91,7 @@ void Core::Impl::On(GenerateRequested event) {
   absl::StatusOr<NewSequence> sequence = CheckGenerate(**model, event);
   if (!sequence.ok()) return refuse(sequence.status());
   sequence->id = ++last_sequence_;
+  counts_.prompt_tokens += static_cast<int64_t>(sequence->prompt.size());
   const std::string resident = (*model)->resident;
   ModelWork& work = work_.at(resident);
   // To the replica with the fewest sequences; of several the first.
@@ -111,7 +119,9 @@ void Core::Impl::PumpDecode(const std::string& name, size_t replica) {
     if (spread) options.ranks = decode->ranks = it->second.replicas[replica].ranks;
     Append(
         mesh_id, options, [&](int) { return *decode; },
-        [this, name, replica](const CommandRecord& record, const absl::Status& status) {
+        [this, name, replica, pieces = !decode->pieces.empty()](const CommandRecord& record,
+                                                                const absl::Status& status) {
+          if (status.ok()) counts_.decode_steps += StepsOf(record.acks[0]->decode, pieces);
           OnDecodeDone(name, replica, record, status);
         });
   }
@@ -144,6 +154,7 @@ void Core::Impl::OnDecodeDone(const std::string& model, size_t replica, const Co
     GenerateProgress progress;
     progress.call = sequence->second;
     progress.token_ids = tokens.token_ids;
+    counts_.generated_tokens += static_cast<int64_t>(tokens.token_ids.size());
     progress.finish_reason = tokens.finish_reason;
     progress.done = !tokens.finish_reason.empty();
     if (progress.done) {

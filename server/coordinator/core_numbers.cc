@@ -4,7 +4,7 @@
 
 namespace tp::server {
 
-CoreNumbers Core::Impl::Numbers() const {
+CoreNumbers Core::Impl::CountAll() const {
   CoreNumbers numbers;
   numbers.counts = counts_;
   numbers.queue_limit = options_.max_queued_requests;

@@ -34,6 +34,14 @@ class CoordinatorServer {
   ~CoordinatorServer();
   // "HOST:PORT" as clients reach it.
   const std::string& endpoint() const;
+  // --- For HTTP (common/http/probes.h); thread-safe, also during Stop().
+  // All metrics in Prometheus's format. Waits at most 1 s for the core's; without an answer they are those of before.
+  std::string MetricsText();
+  // OK where the core's thread answers within 2 s.
+  absl::Status Live();
+  // OK where it does and new requests are taken.
+  absl::Status Ready();
+
   // Takes no new calls, waits for running ones (at most `grace`), then stops everything. Blocks. `*hurry` ends the
   // wait.
   void Stop(absl::Duration grace, const std::atomic<bool>* hurry);

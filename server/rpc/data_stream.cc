@@ -51,6 +51,7 @@ class DataReactor : public DataReactorBase,
       on_chunk(absl::UnavailableError("the worker ended its transfer early"));
       return;
     }
+    context_.metrics->RelayedFromWorker(request_.chunk().data().size());
     on_chunk(std::move(*request_.mutable_chunk()));
   }
 
@@ -84,6 +85,7 @@ class DataReactor : public DataReactorBase,
 
   // --- DownloadStream
   void WriteChunk(v1::Chunk chunk, std::function<void(bool ok)> written) override {
+    context_.metrics->RelayedToWorker(chunk.data().size());
     v1::DataResponse response;
     *response.mutable_chunk() = std::move(chunk);
     queue_->Push(std::move(response), std::move(written));
@@ -141,6 +143,7 @@ class DataReactor : public DataReactorBase,
     v1::DataResponse response;
     *response.mutable_chunk() = MakeChunk(0, *bytes, offset);
     const uint64_t next = offset + response.chunk().data().size();
+    context_.metrics->RelayedToWorker(response.chunk().data().size());
     queue_->Push(std::move(response), [self = shared_from_this(), bytes = std::move(bytes), next](bool ok) {
       if (ok) self->SendFrom(bytes, next);
     });

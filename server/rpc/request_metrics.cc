@@ -1,6 +1,7 @@
 #include "server/rpc/request_metrics.h"
 
 #include <google/protobuf/descriptor.h>
+#include <grpcpp/server_context.h>
 
 #include <map>
 
@@ -12,7 +13,8 @@ namespace {
 
 class CallCounter : public grpc::experimental::Interceptor {
  public:
-  CallCounter(CoordinatorMetrics* metrics, int rpc) : metrics_(metrics), rpc_(rpc), began_(absl::Now()) {
+  CallCounter(CoordinatorMetrics* metrics, int rpc, grpc::ServerContextBase* context)
+      : metrics_(metrics), rpc_(rpc), context_(context), began_(absl::Now()) {
     metrics_->RequestBegan(rpc_);
   }
   // A call that ended without a status was cut.
@@ -20,12 +22,18 @@ class CallCounter : public grpc::experimental::Interceptor {
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
-      End(static_cast<absl::StatusCode>(methods->GetSendStatus().error_code()));
+      End(context_->IsCancelled() ? CauseOfCancel()
+                                  : static_cast<absl::StatusCode>(methods->GetSendStatus().error_code()));
     }
     methods->Proceed();
   }
 
  private:
+  // What a client whose call was cancelled sees, whatever is sent.
+  absl::StatusCode CauseOfCancel() const {
+    return absl::FromChrono(context_->deadline()) <= absl::Now() ? absl::StatusCode::kDeadlineExceeded
+                                                                 : absl::StatusCode::kCancelled;
+  }
   void End(absl::StatusCode code) {
     if (ended_) return;
     ended_ = true;
@@ -34,6 +42,7 @@ class CallCounter : public grpc::experimental::Interceptor {
 
   CoordinatorMetrics* const metrics_;
   const int rpc_;
+  grpc::ServerContextBase* const context_;
   const absl::Time began_;
   bool ended_ = false;
 };
@@ -49,7 +58,7 @@ class CallCounters : public grpc::experimental::ServerInterceptorFactoryInterfac
   // nullptr: none.
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
     const auto it = rpcs_.find(info->method());
-    return it == rpcs_.end() ? nullptr : new CallCounter(metrics_, it->second);
+    return it == rpcs_.end() ? nullptr : new CallCounter(metrics_, it->second, info->server_context());
   }
 
  private:
