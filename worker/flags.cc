@@ -45,7 +45,7 @@ void AddWorkerFlags(WorkerFlags* flags, CLI::App* app) {
       ->check(CLI::NonNegativeNumber);
   app->add_option("--cuda-module", device.cuda_module, "The CUDA backend; none = libtp_cuda.so beside this program");
   app->add_flag("--tf32", device.tf32, "F32 products on a GPU's tensor cores, with 10 bits of mantissa");
-  app->add_flag("!--no-graphs", options.runtime.graphs, "Run decode steps call by call, not as CUDA graphs");
+  app->add_flag("--no-graphs", flags->no_graphs, "Run decode steps call by call, not as CUDA graphs");
   app->add_flag("--time-products", device.time_products,
                 "Choose the algorithms of a GPU's products by timing them (for meshes of one GPU)");
 }
@@ -61,6 +61,7 @@ std::optional<int> ParseWorkerFlags(int argc, char** argv, WorkerFlags* flags) {
   options.metrics_listen = flags->program.metrics_listen;
   options.drain_seconds = flags->program.drain_seconds;
   options.tls = flags->program.tls;
+  options.runtime.graphs = !flags->no_graphs;
   options.runtime.time_scale = flags->program.time_scale;
   return std::nullopt;
 }

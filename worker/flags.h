@@ -14,6 +14,7 @@ struct WorkerFlags {
   ProgramFlags program{.listen = "127.0.0.1:0"};
   WorkerAgentOptions options;  // what `program` and `device` hold, too, once parsed
   OpenOptions device;
+  bool no_graphs = false;
 };
 
 // `flags` are the defaults and outlive the parsing; the id and the threads get theirs here.
