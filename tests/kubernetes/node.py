@@ -15,10 +15,13 @@ import time
 import urllib.error
 import urllib.request
 
+import cluster_dns
 import grpc
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NAMESPACE = "tensorplane"
+DOMAIN = "svc.cluster.local"
+GATEWAY = "10.32.0.1"
 GIVE_UP_SECONDS = 120
 UNITS = {"m": 1e-3, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
@@ -56,10 +59,10 @@ mount -o remount,ro,bind usr
 mount --bind "$BIN" usr/local/bin
 mount -o remount,ro,bind usr/local/bin
 cp -a /etc/alternatives /etc/ld.so.cache /etc/ld.so.conf /etc/ld.so.conf.d etc/
-cp "$HOSTS" etc/hosts
+printf '127.0.0.1 localhost\\n%%s %%s\\n' "$ADDRESS" "$NAME" >etc/hosts
 echo "hosts: files dns" >etc/nsswitch.conf
 echo "root:x:0:0::/:/bin/sh" >etc/passwd
-echo "options ndots:5" >etc/resolv.conf
+printf 'search %(search)s\\nnameserver %(gateway)s\\noptions ndots:5\\n' >etc/resolv.conf
 mount -t proc proc proc
 mount -t sysfs -o ro sysfs sys
 mount -t tmpfs -o mode=755 tmpfs dev
@@ -146,8 +149,9 @@ class Pod:
                 mounts.append(f"mount -o remount,ro,bind {target}")
         root = os.path.join(self.node.folder, "roots", self.name)
         os.makedirs(root, exist_ok=True)
-        script = ROOT_SCRIPT % {"mounts": "\n".join(mounts), "command": shlex.join(self._as_user(command))}
-        environment = dict(os.environ, ROOT=root, BIN=self.node.bin, HOSTS=self.node.hosts_file(self))
+        script = ROOT_SCRIPT % {"mounts": "\n".join(mounts), "command": shlex.join(self._as_user(command)),
+                                "search": f"{NAMESPACE}.{DOMAIN} {DOMAIN} cluster.local", "gateway": GATEWAY}
+        environment = dict(os.environ, ROOT=root, BIN=self.node.bin, ADDRESS=self.address, NAME=self.name)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 ["ip", "netns", "exec", self.name, "unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child",
@@ -235,8 +239,9 @@ class Node:
             run("mount", "-t", "tmpfs", "tmpfs", folder)
         run("ip", "link", "set", "lo", "up")
         run("ip", "link", "add", "pods", "type", "bridge")
-        run("ip", "address", "add", "10.32.0.1/24", "dev", "pods")
+        run("ip", "address", "add", f"{GATEWAY}/24", "dev", "pods")
         run("ip", "link", "set", "pods", "up")
+        cluster_dns.serve(GATEWAY, self.lookup)
 
     def add_objects(self, documents):
         self.config_maps.update({d["metadata"]["name"]: d["data"] for d in documents if d["kind"] == "ConfigMap"})
@@ -253,24 +258,19 @@ class Node:
         run("ip", "-n", name, "link", "set", "lo", "up")
         run("ip", "-n", name, "link", "set", "eth0", "up")
         run("ip", "-n", name, "address", "add", f"{address}/24", "dev", "eth0")
-        run("ip", "-n", name, "route", "add", "default", "via", "10.32.0.1")
+        run("ip", "-n", name, "route", "add", "default", "via", GATEWAY)
 
-    def hosts_file(self, pod):
-        """What the cluster's DNS and search domains would answer, as /etc/hosts."""
-        lines = ["127.0.0.1 localhost", f"{pod.address} {pod.name}"]
+    def lookup(self, name):
+        """Addresses of a Service, or of a pod of a headless one; None where there is no such name."""
+        result = None
         for service in self.services:
-            for name, (address, labels) in self.addresses.items():
-                if all(labels.get(k) == v for k, v in service["spec"]["selector"].items()):
-                    first = service["metadata"]["name"]
-                    if service["spec"].get("clusterIP") == "None":
-                        first = f"{name}.{first}"
-                    names = [first + end for end in ("", f".{NAMESPACE}", f".{NAMESPACE}.svc",
-                                                     f".{NAMESPACE}.svc.cluster.local")]
-                    lines.append(" ".join([address] + names))
-        path = os.path.join(self.folder, f"{pod.name}.hosts")
-        with open(path, "w") as file:
-            file.write("\n".join(lines) + "\n")
-        return path
+            full = f"{service['metadata']['name']}.{NAMESPACE}.{DOMAIN}"
+            for pod, (address, labels) in list(self.addresses.items()):
+                if not all(labels.get(k) == v for k, v in service["spec"]["selector"].items()):
+                    continue
+                if name == full or (service["spec"].get("clusterIP") == "None" and name == f"{pod}.{full}"):
+                    result = (result or []) + [address]
+        return result
 
     def start(self, name, spec, labels, claims=(), args=None):
         """`args` in place of the manifest's, for what users run by hand."""

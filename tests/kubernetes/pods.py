@@ -2,6 +2,7 @@
 of its own. Usage: pods.py --bin FOLDER --cluster FILE --job FILE --models FILE"""
 
 import argparse
+import copy
 import json
 import os
 import re
@@ -94,13 +95,26 @@ class Scenario:
         claims = [c["metadata"]["name"] for c in spec.get("volumeClaimTemplates", [])]
         return self.node.start(pod, spec["template"]["spec"], spec["template"]["metadata"]["labels"], claims)
 
-    def client(self, args=None):
-        """Runs the Job's container to its end, with its own arguments or others; what it printed."""
+    def restart(self, pod):
+        self.node.pods[pod].stop()
+        self.start(pod)
+        self.node.wait_ready(self.node.pods[pod])
+
+    def states(self):
+        code, out = self.client(["--output-format", "json", "models"])
+        assert code == 0, out
+        return [model["state"] for model in json.loads(out)["models"]]
+
+    def client(self, args=None, without=()):
+        """Runs the Job's container to its end, with its own arguments or others; its exit code and what it printed.
+        `without`: variables that it does not get."""
         self.client_count += 1
         name = f"client-{self.client_count}"
         labels = self.job["metadata"]["labels"]
         self.node.add_pod(name, labels)
-        pod = self.node.start(name, self.job["spec"], labels, args=args)
+        spec = copy.deepcopy(self.job["spec"])
+        spec["containers"][0]["env"] = [v for v in spec["containers"][0]["env"] if v["name"] not in without]
+        pod = self.node.start(name, spec, labels, args=args)
         code = pod.wait()
         return code, pod.output()
 
@@ -139,6 +153,10 @@ class Scenario:
             return sorted(worker["id"] for worker in json.loads(out)["workers"]) == workers
 
         eventually(joined, "workers, called like their pods")
+        if self.node.secrets:
+            for without in (["TP_TLS_CERT", "TP_TLS_KEY"], ["TP_TLS_CERT", "TP_TLS_KEY", "TP_TLS_CA"]):
+                code, out = self.client(["--timeout", "5", "workers"], without)
+                assert code == 1 and "worker-0" not in out, out
         code, out = self.client()
         assert code == 0, out
         self.forward_answers()
@@ -147,17 +165,13 @@ class Scenario:
             with urllib.request.urlopen(f"http://{self.node.pods[pod].address}:9464/metrics", timeout=10) as answer:
                 assert b"# TYPE tp_" in answer.read(), f"{pod}: no metrics"
 
-        self.node.pods[coordinator].stop()
-        self.start(coordinator)
-        self.node.wait_ready(self.node.pods[coordinator])
-
-        def serves():
-            code, out = self.client(["--output-format", "json", "models"])
-            return code == 0 and [m["state"] for m in json.loads(out)["models"]] == ["READY"]
-
-        eventually(serves, "the model after the coordinator's restart")
+        # A worker that leaves ends the model; a restart of the coordinator loads it again.
+        self.restart(workers[1])
+        assert self.states() == ["FAILED"], self.states()
+        self.restart(coordinator)
+        eventually(lambda: self.states() == ["READY"], "the model after the coordinator's restart")
         self.forward_answers()
-        print("  the model is back after a restart of the coordinator", flush=True)
+        print("  the model is back after restarts of a worker and the coordinator", flush=True)
         for pod in workers + [coordinator]:
             self.node.pods[pod].stop()
         print("  SIGTERM: all ended with 0", flush=True)
