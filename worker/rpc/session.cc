@@ -64,7 +64,12 @@ absl::Status WorkerSession::Run(const std::function<void()>& welcomed, const std
   // Leaves: the coordinator ends the stream when it has read our end.
   session_queue_.Close();
   AwaitEnd(kLeaveTimeout);
-  session_context_.TryCancel();
+  bool broken = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    broken = broken_;
+  }
+  if (!broken) session_context_.TryCancel();  // a stream that has ended would lose its status
   session_writer.join();
   session_reader.join();
   // The stream's own status says more than its end: why a join was refused, that the coordinator stops.
