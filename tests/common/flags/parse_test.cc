@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 
 namespace tp {
 namespace {
@@ -18,10 +19,12 @@ using ::testing::internal::CaptureStdout;
 using ::testing::internal::GetCapturedStderr;
 using ::testing::internal::GetCapturedStdout;
 
+using Map = std::map<std::string, std::string>;
+
 // Sets variables for as long as it lives.
 class Variables {
  public:
-  explicit Variables(std::vector<std::pair<std::string, std::string>> variables) : variables_(std::move(variables)) {
+  explicit Variables(std::map<std::string, std::string> variables) : variables_(std::move(variables)) {
     for (const auto& [name, value] : variables_) setenv(name.c_str(), value.c_str(), 1);
   }
   ~Variables() {
@@ -29,7 +32,7 @@ class Variables {
   }
 
  private:
-  const std::vector<std::pair<std::string, std::string>> variables_;
+  const std::map<std::string, std::string> variables_;
 };
 
 // Some options of a worker.
@@ -71,7 +74,7 @@ std::string WriteFile(const std::string& name, const std::string& text) {
 
 TEST(ParseFlags, TheCommandLineGoesBeforeVariablesAndTheseBeforeTheFile) {
   const std::string file = WriteFile("order.textproto", R"(server: "file:1" id: "file" threads: 2 time_scale: 0.3)");
-  const Variables variables({{"TP_SERVER", "variable:1"}, {"TP_ID", "variable"}, {"TP_THREADS", ""}});
+  const Variables variables(Map{{"TP_SERVER", "variable:1"}, {"TP_ID", "variable"}, {"TP_THREADS", ""}});
   const Parsed parsed = Parse({"--config", file, "--server", "flag:1"});
   ASSERT_EQ(parsed.exit, std::nullopt) << parsed.err;
   EXPECT_EQ(parsed.server, "flag:1");
@@ -84,10 +87,10 @@ TEST(ParseFlags, TheCommandLineGoesBeforeVariablesAndTheseBeforeTheFile) {
 TEST(ParseFlags, WhatIsRequiredComesFromAnywhere) {
   EXPECT_EQ(Parse({"--server", "flag:1"}).exit, std::nullopt);
   {
-    const Variables variables({{"TP_SERVER", "variable:1"}});
+    const Variables variables(Map{{"TP_SERVER", "variable:1"}});
     EXPECT_EQ(Parse({}).exit, std::nullopt);
   }
-  const Variables variables({{"TP_CONFIG", WriteFile("server.textproto", R"(server: "file:1")")}});
+  const Variables variables(Map{{"TP_CONFIG", WriteFile("server.textproto", R"(server: "file:1")")}});
   const Parsed parsed = Parse({});
   EXPECT_EQ(parsed.exit, std::nullopt) << parsed.err;
   EXPECT_EQ(parsed.server, "file:1");
@@ -101,14 +104,14 @@ TEST(ParseFlags, WhatIsRequiredAndMissingIsToldWithItsNames) {
 
 TEST(ParseFlags, FlagsWithoutValueAreTrueOrFalseElsewhere) {
   {
-    const Variables variables({{"TP_INSECURE", "1"}, {"TP_NO_GRAPHS", "true"}});
+    const Variables variables(Map{{"TP_INSECURE", "1"}, {"TP_NO_GRAPHS", "true"}});
     const Parsed set = Parse({"--server", "a:1"});
     EXPECT_TRUE(set.insecure);
     EXPECT_FALSE(set.graphs);
     EXPECT_FALSE(Parse({"--server", "a:1", "--insecure=false"}).insecure);
   }
   {
-    const Variables variables({{"TP_INSECURE", "false"}, {"TP_NO_GRAPHS", "0"}});
+    const Variables variables(Map{{"TP_INSECURE", "false"}, {"TP_NO_GRAPHS", "0"}});
     const Parsed set = Parse({"--server", "a:1"});
     EXPECT_FALSE(set.insecure);
     EXPECT_TRUE(set.graphs);
@@ -123,7 +126,7 @@ TEST(ParseFlags, FlagsWithoutValueAreTrueOrFalseElsewhere) {
 
 TEST(ParseFlags, WrongValuesAreAllToldWithTheirPlace) {
   const std::string file = WriteFile("wrong.textproto", "id: \"a\"\n  threads: 99");
-  const Variables variables({{"TP_TIME_SCALE", "abc"}, {"TP_INSECURE", "maybe"}, {"TP_SERVER", "a:1"}});
+  const Variables variables(Map{{"TP_TIME_SCALE", "abc"}, {"TP_INSECURE", "maybe"}, {"TP_SERVER", "a:1"}});
   const Parsed parsed = Parse({"--config", file});
   EXPECT_EQ(parsed.exit, 2);
   EXPECT_THAT(parsed.err, AllOf(HasSubstr("tp-worker: TP_TIME_SCALE=abc: must be a number from 0.1 to 1000\n"),
@@ -152,7 +155,7 @@ TEST(ParseFlags, WrongFilesAreTold) {
 }
 
 TEST(ParseFlags, AWrongCommandLineIsToldAsEver) {
-  const Variables variables({{"TP_SERVER", "a:1"}});
+  const Variables variables(Map{{"TP_SERVER", "a:1"}});
   EXPECT_EQ(Parse({"--threads", "0"}).exit, 2);
   EXPECT_EQ(Parse({"--nothing"}).exit, 2);
   EXPECT_EQ(Parse({"word"}).exit, 2);
@@ -160,7 +163,7 @@ TEST(ParseFlags, AWrongCommandLineIsToldAsEver) {
 }
 
 TEST(ParseFlags, HelpNamesEveryVariableAndTheOrder) {
-  const Variables variables({{"TP_TIME_SCALE", "abc"}});  // must not keep anyone from reading it
+  const Variables variables(Map{{"TP_TIME_SCALE", "abc"}});  // must not keep anyone from reading it
   const Parsed help = Parse({"--help"});
   EXPECT_EQ(help.exit, 0);
   for (const char* variable : {"TP_SERVER", "TP_ID", "TP_THREADS", "TP_TIME_SCALE", "TP_INSECURE", "TP_NO_GRAPHS",

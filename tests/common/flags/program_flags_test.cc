@@ -26,7 +26,8 @@ TEST(CheckProgramFlags, AddressesAreHostAndPort) {
 }
 
 TEST(CheckProgramFlags, FilesOfTlsAreRead) {
-  const absl::Status half = CheckProgramFlags({.listen = "0.0.0.0:0", .tls = {.cert = "a.pem"}}, true);
+  const absl::Status half =
+      CheckProgramFlags({.listen = "0.0.0.0:0", .tls = {.cert = "a.pem", .key = "", .ca = ""}}, true);
   EXPECT_EQ(half.code(), absl::StatusCode::kInvalidArgument);
 }
 
