@@ -247,6 +247,7 @@ absl::StatusOr<std::vector<std::string>> Core::Impl::WorkersFor(const Mesh& mesh
     if (!draining.empty()) absl::StrAppend(&text, "; draining: ", absl::StrJoin(draining, ", "));
     return absl::FailedPreconditionError(text);
   }
+  TP_RETURN_IF_ERROR(CheckTogether(chosen));
   return chosen;
 }
 

@@ -449,5 +449,14 @@ TEST(Drain, AWorkerEndsThoughAReadHangs) {
   EXPECT_THAT(submitted.err, AllOf(HasSubstr("UNAVAILABLE"), HasSubstr("worker-1")));
 }
 
+TEST(Failure, AWorkerWhoseNameIsTakenSaysSoAndWaits) {
+  Programs programs(1);
+  Process second({Program("tp-worker"), "--server", programs.server(), "--id", "worker-0", "--threads", "1"});
+  EXPECT_TRUE(Eventually([&] {
+    return second.ErrorsSoFar().find("not a member: ALREADY_EXISTS: worker 'worker-0' is already here") !=
+           std::string::npos;
+  })) << second.ErrorsSoFar();
+}
+
 }  // namespace
 }  // namespace tp::testing

@@ -128,13 +128,15 @@ class Hosts : public ::testing::Test {
   // Starts one and waits until it is a member.
   void Join(int host, const std::string& id, const std::string& collective_host) {
     workers_.push_back(std::make_unique<Process>(WorkerWords(host, id, collective_host)));
-    ASSERT_TRUE(Eventually([&] { return HostOf(id) != ""; })) << workers_.back()->ErrorsSoFar();
+    ASSERT_TRUE(Eventually([&] { return HostOf(id) != ""; }))
+        << workers_.back()->ErrorsSoFar() << Tpctl({"workers"}).err;
   }
   // What a healthy worker advertises; "" where there is none.
   std::string HostOf(const std::string& id) {
     const CommandResult result = Tpctl({"workers", "--output-format", "json"});
     if (result.code != 0) return "";
-    for (const auto& worker : result.json()["workers"]) {
+    const nlohmann::json workers = result.json();
+    for (const auto& worker : workers["workers"]) {
       if (worker["id"] == id && worker["healthy"]) return worker["host"];
     }
     return "";

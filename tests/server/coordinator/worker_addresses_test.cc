@@ -63,7 +63,7 @@ TEST(WorkerAddressesTest, TheCoreRefusesAJoinAndAMesh) {
   d.Do(WorkerJoined{At("a", "127.0.0.1")});
   d.Do(WorkerJoined{At("c", "10.0.0.3", "10.0.0.3")});
   d.Do(d.Request(1, "m", 2));
-  d.Stored();
+  EXPECT_EQ(d.Phase("m"), "absent");  // before anything was stored or staged
   const SubmitReply reply = ReplyTo<SubmitReply>(d, 1);
   EXPECT_EQ(reply.status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(reply.status.message()), HasSubstr("workers 'a' at 127.0.0.1 and 'c' at 10.0.0.3"));
