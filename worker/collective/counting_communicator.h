@@ -59,5 +59,7 @@ class CollectiveCounters {
 // `counters` must outlive it.
 std::unique_ptr<Communicator> CreateCountingCommunicator(std::unique_ptr<Communicator> inner,
                                                          CollectiveCounters* counters);
+// Of calls through it only; `inner` must outlive it.
+std::unique_ptr<Communicator> CreateCountingCommunicator(Communicator& inner, CollectiveCounters* counters);
 
 }  // namespace tp::worker

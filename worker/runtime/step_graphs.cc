@@ -28,12 +28,15 @@ bool CanRecord(const StepContext& context) {
 void StepGraphs::Record(const ProgramExecutor& executor, const StepContext& context, const BoundProgram& bound,
                         Entry* entry) {
   entry->refused = true;
-  const CollectiveTally before = context.counters == nullptr ? CollectiveTally() : context.counters->Read();
   if (!context.device.BeginGraph(context.stream, context.sequences, entry->key.longest).ok()) return;
-  entry->outcome = executor.Enqueue(context, bound);
+  CollectiveCounters recorded;
+  const std::unique_ptr<Communicator> counting = CreateCountingCommunicator(context.communicator, &recorded);
+  entry->outcome = executor.Enqueue({context.device, context.stream, *counting, context.arena, context.pace,
+                                     context.paged, context.sequences, context.collectives},
+                                    bound);
   absl::StatusOr<std::unique_ptr<DeviceGraph>> graph = context.device.EndGraph(context.stream);
   if (!graph.ok() || !entry->outcome.status().ok()) return;
-  if (context.counters != nullptr) entry->calls = context.counters->Read().Since(before);
+  entry->calls = recorded.Read();
   entry->graph = *std::move(graph);
   entry->refused = false;
 }
