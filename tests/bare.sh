@@ -9,7 +9,7 @@ source "$source/tests/support/debian_folder.sh"
 debian_needs bare.sh
 root=${1:-$(mktemp -d)}
 if [ $# -ge 1 ]; then
-  trap 'umount "$root/proc" "$root/dev"' EXIT
+  trap 'debian_unmount "$root"' EXIT
 else
   trap 'debian_remove "$root"' EXIT
 fi

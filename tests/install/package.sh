@@ -16,6 +16,7 @@ pids=()  # of what runs in the folder
 cleanup() {
   local pid
   for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
+  wait
   if [ -x "$work/prefix/bin/tpctl" ]; then "$work/prefix/bin/tpctl" local down --dir "$work/cluster" >/dev/null 2>&1 || true; fi
   debian_remove "$root"
   rm -rf --one-file-system "$work"
@@ -150,8 +151,8 @@ for worker in 0 1; do
   echo "TP_SERVER=$server" >"$root/etc/tensorplane/worker-$worker.env"
   start tp-worker@.service "$worker"
 done
-two_healthy() { [ "$(debian_run "$root" tpctl --server "$server" workers | grep -c 'host-[01] .*HEALTHY')" -eq 2 ]; }
-wait_for two_healthy
+two_joined() { [ "$(debian_run "$root" tpctl --server "$server" workers | grep -c '^host-[01] ')" -eq 2 ]; }
+wait_for two_joined
 install -m 0644 "$source"/deploy/demo/mlp.safetensors "$source"/deploy/demo/mlp.textproto "$root/var/lib/tensorplane/models/"
 debian_run "$root" tpctl --server "$server" submit /var/lib/tensorplane/models/mlp.textproto --mesh tp=2
 debian_run "$root" tpctl --server "$server" forward mlp --input x=1,2,3,4,5,6,7,8

@@ -12,7 +12,8 @@ debian_needs() {
   command -v debootstrap >/dev/null || { echo "$1: needs debootstrap: apt-get install debootstrap" >&2; exit 77; }
 }
 
-# The base system in folder $1, from the tar $2 where it is given; /proc and /dev are mounted, apt reaches what the host's does.
+# The base system in folder $1, from the tar $2 where it is given (made where it is not there); with /proc, and with /dev/shm
+# for every user; apt reaches what the host's does.
 debian_make() {
   local root=$1 tar=${2:-} mirror
   if [ ! -x "$root/bin/bash" ]; then
@@ -30,7 +31,15 @@ debian_make() {
   cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
   mkdir -p "$root/proc" "$root/dev"
   mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
-  mountpoint -q "$root/dev" || mount --bind /dev "$root/dev"
+  mountpoint -q "$root/dev" || mountpoint -q "$root/dev/shm" || {
+    # The base system has devices of its own, unless making them was forbidden.
+    if [ -c "$root/dev/null" ] && echo 2>/dev/null >"$root/dev/null"; then
+      mkdir -p "$root/dev/shm"
+      mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+    else
+      mount --bind /dev "$root/dev"
+    fi
+  }
 }
 
 # debian_run FOLDER [-u UID:GID] [-d FOLDER_INSIDE] [NAME=VALUE ...] COMMAND ...
@@ -51,10 +60,13 @@ debian_run() {
     "$@"
 }
 
-# Ends what is mounted below folder $1 and removes it.
-debian_remove() {
+# Ends what is mounted below folder $1.
+debian_unmount() {
   local mounted
   while read -r mounted; do umount "$mounted" || umount -l "$mounted" || true; done < <(
     awk -v root="$1/" 'index($2, root) == 1 {print $2}' /proc/mounts | sort -r)
+}
+debian_remove() {
+  debian_unmount "$1"
   rm -rf --one-file-system "$1"
 }
