@@ -14,12 +14,14 @@ void Core::Impl::StartStaging(const std::string& name) {  // here and below: wha
   const MeshState& mesh = meshes_.at(model.mesh_id);
   load.step = LoadRecord::Step::kStaging;
   model.phase = ModelPhase::kLoading;
+  const std::string resident = name;  // may live in what a failure erases
   // Dropped with the load, so the model is there whenever one of these is called.
   Connect(mesh.id, [this, name](const absl::Status& status) {
     if (!status.ok()) return FailLoad(name, status);
     loads_.at(name).connected = true;
     CommitLoad(name);
   });
+  if (loads_.count(resident) == 0) return;  // its workers can't form a mesh
   load.group = OpenGroup("loading", [this, name](const absl::Status& status) {
     if (!status.ok()) return FailLoad(name, status);
     loads_.at(name).loaded = true;
