@@ -72,7 +72,7 @@ debian_run "$root" apt-get install -y -q --no-install-recommends zsh >"$work/apt
 # Files that belong to no package of Debian, but for the records of dpkg and apt and the copies that useradd leaves.
 strangers() {
   comm -23 \
-    <(cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./tmp -o -path ./var/lib/dpkg -o -path ./var/lib/apt \
+    <(cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./run -o -path ./tmp -o -path ./var/lib/dpkg -o -path ./var/lib/apt \
       -o -path ./var/cache -o -path ./var/log \) -prune -o -print | sed 's/^\.//' | sort -u) \
     <(cat "$root"/var/lib/dpkg/info/*.list | sed -E 's#^/(bin|sbin|lib|lib32|lib64|libx32)(/|$)#/usr/\1\2#' | sort -u) |
     grep -vE '^/etc/(passwd|group|shadow|gshadow|subuid|subgid)-$' || true
