@@ -1,5 +1,7 @@
 // What every Communicator does when something goes wrong: abort, deadline, a rank that is gone; and how ranks connect.
+#include <netinet/in.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/contract/communicator_contract.h"
+#include "worker/collective/gloo/gloo_address.h"
 
 extern char** environ;
 
@@ -206,6 +209,21 @@ TEST_F(GlooTest, AHostThatCannotBeBoundOrReachedIsRefused) {
   for (const char* host : {"", "192.0.2.1", "0.0.0.0", "no.such.host.invalid"}) {
     EXPECT_EQ(CreateGlooBackend(host).status().code(), absl::StatusCode::kInvalidArgument) << host;
   }
+}
+
+// A connection that is reset before Gloo's thread has taken it (a scanner, a peer that gave up) ends itself alone.
+TEST_F(GlooTest, ConnectionsThatAreResetAtOnceHarmNobody) {
+  auto backend = *CreateGlooBackend("127.0.0.1");
+  for (int round = 0; round < 100; ++round) {
+    auto connector = *backend->Listen(0, 2);
+    sockaddr_storage listener = *ParseGlooAddress(connector->Address(), 1, 0);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    const linger reset{1, 0};
+    ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)), 0);
+    ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&listener), sizeof(sockaddr_in)), 0);
+    close(fd);
+  }
+  for (int i = 0; i < 3; ++i) ExpectAllWellAgain(Kind::kGloo);
 }
 
 TEST_F(GlooTest, AMalformedAddressIsRefused) {
