@@ -26,7 +26,7 @@ void AddWorkerFlags(WorkerFlags* flags, CLI::App* app) {
   options.id = DefaultId();
   device.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   app->add_option("--server", options.server, "HOST:PORT of the coordinator")->required();
-  app->add_option("--id", options.id, "Name in the cluster")->capture_default_str();
+  app->add_option("--id", options.id, "Name in the cluster")->default_str("HOST-PROCESS");
   AddProgramFlags({.listen = "HOST:PORT of health and reflection; port 0 = any",
                    .drain_seconds = "How long running work may go on after SIGTERM",
                    .tls_cert = "Certificate to show to the coordinator, and to serve health with (PEM)",
@@ -37,7 +37,7 @@ void AddWorkerFlags(WorkerFlags* flags, CLI::App* app) {
                   "Files of weights and checkpoints must lie under it; none = no such files");
   app->add_option("--threads", device.threads, "Threads of a cpu device")
       ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+      ->default_str("those of the machine");
   app->add_option("--collective-host", device.collective_host, "Address where other workers reach this one")
       ->capture_default_str();
   app->add_option("--memory-limit", device.memory_limit_bytes,
