@@ -21,8 +21,8 @@ absl::StatusOr<std::string> FormatGlooAddress(const std::vector<sockaddr_storage
 absl::StatusOr<sockaddr_storage> ParseGlooAddress(const std::string& address, int ports, int index);
 
 // The first address of `host` (a name or an address) that a socket of this machine can be bound to, loopback only where
-// there is no other. INVALID_ARGUMENT with `host` where there is none, and for one that no peer can reach: 0.0.0.0, or a
-// name that is 127.0.1.1, as Debian's /etc/hosts has the host's own.
+// there is no other. INVALID_ARGUMENT with `host` where there is none, and for one that no peer can reach: 0.0.0.0, or
+// a name that is 127.0.1.1, as Debian's /etc/hosts has the host's own.
 absl::StatusOr<sockaddr_storage> ResolveLocalHost(const std::string& host);
 
 // "10.0.0.2".
