@@ -5,7 +5,7 @@ set -euo pipefail
 
 build="build-essential cmake ninja-build ccache lld pkg-config libgrpc++-dev libprotobuf-dev protobuf-compiler
   protobuf-compiler-grpc libabsl-dev libspdlog-dev libgloo-dev libdnnl-dev ocl-icd-opencl-dev libhwy-dev libsqlite3-dev libcli11-dev
-  nlohmann-json3-dev libssl-dev zlib1g-dev libcivetweb-dev prometheus-cpp-dev"
+  nlohmann-json3-dev libssl-dev zlib1g-dev libcivetweb-dev prometheus-cpp-dev file"
 test="$build clang libclang-rt-14-dev libomp-dev clang-format libgtest-dev libgmock-dev
   python3-grpcio python3-numpy python3-protobuf python3-pip python3-setuptools python3-wheel python3-venv
   python3-yaml openssl golang-go golang-google-grpc-dev golang-github-golang-protobuf-1-5-dev protoc-gen-go

@@ -16,16 +16,16 @@ void AddCoordinatorFlags(CoordinatorFlags* flags, CLI::App* app) {
   app->add_option("--data-dir", options.data_dir, "Folder of coordinator.db; none = nothing is kept");
   app->add_option("--endpoint-file", flags->endpoint_file, "File that gets HOST:PORT once it serves");
   app->add_option("--max-submission-bytes", options.max_submission_bytes, "Largest submission")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   app->add_option("--max-input-bytes", options.max_input_bytes, "Largest inputs of one forward")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   app->add_option("--max-queued-requests", options.max_queued_requests, "Requests that wait or run")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   app->add_option("--cache-bytes", options.cache_bytes, "Largest cache of a model on a worker")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->capture_default_str();
   app->add_flag("--check-collectives", options.check_collectives,
                 "Workers agree on every collective call before its payload; slower, for finding what diverges");

@@ -25,7 +25,7 @@ void AddWorkerFlags(WorkerFlags* flags, CLI::App* app) {
   OpenOptions& device = flags->device;
   options.id = DefaultId();
   device.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  app->add_option("--server", options.server, "HOST:PORT of the coordinator")->required();
+  app->add_option("--server", options.server, "HOST:PORT of the coordinator")->check(HostPort)->required();
   app->add_option("--id", options.id, "Name in the cluster")->default_str("HOST-PROCESS");
   AddProgramFlags({.listen = "HOST:PORT of health and reflection; port 0 = any",
                    .drain_seconds = "How long running work may go on after SIGTERM",
@@ -42,7 +42,7 @@ void AddWorkerFlags(WorkerFlags* flags, CLI::App* app) {
       ->capture_default_str();
   app->add_option("--memory-limit", device.memory_limit_bytes,
                   "Bytes that it may use; 0 = the machine's memory, or the GPU's")
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   app->add_option("--cuda-module", device.cuda_module, "The CUDA backend; none = libtp_cuda.so beside this program");
   app->add_flag("--tf32", device.tf32, "F32 products on a GPU's tensor cores, with 10 bits of mantissa");
   app->add_flag("--no-graphs", flags->no_graphs, "Run decode steps call by call, not as CUDA graphs");

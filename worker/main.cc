@@ -40,8 +40,6 @@ int main(int argc, char** argv) {
   tp::InitLog("tp-worker", flags.program);
   tp::worker::WorkerAgentOptions& options = flags.options;
   if (absl::Status valid = tp::CheckProgramFlags(flags.program, /*server=*/false); !valid.ok()) return Fail(valid);
-  if (absl::Status valid = tp::Annotate(tp::ValidateHostPort(options.server), "--server"); !valid.ok())
-    return Fail(valid);
   if (absl::Status valid = tp::ValidateModelName(options.id, "--id"); !valid.ok()) return Fail(valid);
 
   // Before any thread starts, so that only this thread gets the signals.

@@ -8,6 +8,7 @@
 #include "client/tpctl/render.h"
 #include "common/base/status.h"
 #include "common/checkpoint/file.h"
+#include "common/rpc/channel.h"
 
 namespace tp::client {
 
@@ -25,6 +26,7 @@ absl::StatusOr<std::string> ServerAddress(const GlobalOptions& globals) {
 
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const GlobalOptions& globals) {
   TP_ASSIGN_OR_RETURN(std::string server, ServerAddress(globals));
+  TP_RETURN_IF_ERROR(Annotate(ValidateHostPort(server), "the coordinator's address"));
   TP_RETURN_IF_ERROR(CheckTls(globals.tls, /*server=*/false));
   return Connect(
       {.server = std::move(server),

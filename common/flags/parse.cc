@@ -13,6 +13,7 @@
 #include "common/base/names.h"
 #include "common/base/status.h"
 #include "common/checkpoint/file.h"
+#include "common/rpc/channel.h"
 
 namespace tp {
 namespace {
@@ -130,5 +131,15 @@ std::function<std::string(const std::string&)> Between(double low, double high) 
     return absl::StrCat("must be a number from ", low, " to ", high);
   };
 }
+
+std::function<std::string(const std::string&)> AtLeast(int64_t low) {
+  return [low](const std::string& text) -> std::string {
+    int64_t value = 0;
+    if (absl::SimpleAtoi(text, &value) && value >= low) return "";
+    return absl::StrCat("must be a whole number of ", low, " or more");
+  };
+}
+
+std::string HostPort(const std::string& text) { return std::string(ValidateHostPort(text).message()); }
 
 }  // namespace tp

@@ -4,6 +4,7 @@
 //   if (std::optional<int> exit = ParseFlags(argc, argv, ConfigKind::kWorker, &app)) return *exit;
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -22,7 +23,9 @@ namespace tp {
 // each wrong value with the place that it came from.
 std::optional<int> ParseFlags(int argc, char** argv, ConfigKind kind, CLI::App* app);
 
-// Check of an option: a number from `low` to `high`; "nan" is none.
+// Checks of an option: a number from `low` to `high`, where "nan" is none; a whole number of `low` or more; HOST:PORT.
 std::function<std::string(const std::string&)> Between(double low, double high);
+std::function<std::string(const std::string&)> AtLeast(int64_t low);
+std::string HostPort(const std::string& text);
 
 }  // namespace tp

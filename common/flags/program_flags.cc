@@ -11,14 +11,15 @@
 namespace tp {
 
 void AddProgramFlags(const ProgramHelp& help, ProgramFlags* flags, CLI::App* app) {
-  app->add_option("--listen", flags->listen, help.listen)->capture_default_str();
+  app->add_option("--listen", flags->listen, help.listen)->check(HostPort)->capture_default_str();
   app->add_flag("--insecure", flags->insecure, "Serve plain text on addresses other than loopback");
   app->add_option("--metrics-listen", flags->metrics_listen,
-                  "HOST:PORT of /metrics, /livez and /readyz over HTTP; none = off, port 0 = any");
+                  "HOST:PORT of /metrics, /livez and /readyz over HTTP; none = off, port 0 = any")
+      ->check([](const std::string& text) { return text.empty() ? "" : HostPort(text); });
   app->add_option("--tls-cert", flags->tls.cert, help.tls_cert);
   app->add_option("--tls-key", flags->tls.key, "Its private key (PEM)");
   app->add_option("--tls-ca", flags->tls.ca, help.tls_ca);
-  app->add_option("--time-scale", flags->time_scale, "Multiplies every time limit")
+  app->add_option("--time-scale", flags->time_scale, "Multiplies every time limit, but for the drain's")
       ->check(Between(0.1, 1000))
       ->capture_default_str();
   app->add_option("--drain-seconds", flags->drain_seconds, help.drain_seconds)
@@ -43,10 +44,6 @@ void InitLog(std::string_view program, const ProgramFlags& flags) {
 }
 
 absl::Status CheckProgramFlags(const ProgramFlags& flags, bool server) {
-  TP_RETURN_IF_ERROR(Annotate(ValidateHostPort(flags.listen), "--listen"));
-  if (!flags.metrics_listen.empty()) {
-    TP_RETURN_IF_ERROR(Annotate(ValidateHostPort(flags.metrics_listen), "--metrics-listen"));
-  }
   TP_RETURN_IF_ERROR(CheckTls(flags.tls, server));
   if (IsLoopback(flags.listen) || flags.insecure || !flags.tls.cert.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -31,8 +31,8 @@ using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
 using HttpHandlers = std::map<std::string, HttpHandler>;  // by path, "/metrics"
 
 struct HttpServerOptions {
-  int threads = 4;                                    // requests that are served at once; others wait
-  absl::Duration request_timeout = absl::Seconds(2);  // from the connection to the end of the request's headers
+  int threads = 32;                                   // connections that are served at once; others wait
+  absl::Duration request_timeout = absl::Seconds(1);  // from the connection to the end of the request's headers
   int max_request_bytes = 8 << 10;                    // request line and headers
 };
 

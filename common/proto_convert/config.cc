@@ -114,7 +114,12 @@ absl::StatusOr<std::vector<ConfigEntry>> ParseConfig(std::string_view text, Conf
     const FieldDescriptor* const field = descriptor->field(i);
     if (!message->GetReflection()->HasField(*message, field)) continue;
     const TextFormat::ParseLocation at = places.GetLocation(field, -1);
-    entries.push_back({FlagOf(*field), Value(*message, field), Place(file, at.line, at.column)});
+    std::string value = Value(*message, field);
+    if (value.find('\0') != std::string::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Place(file, at.line, at.column), ": ", field->name(), ": a zero byte is in it"));
+    }
+    entries.push_back({FlagOf(*field), std::move(value), Place(file, at.line, at.column)});
   }
   return entries;
 }

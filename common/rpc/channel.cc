@@ -3,6 +3,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -10,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/hosts.h"
+#include "common/base/names.h"
 
 namespace tp {
 namespace {
@@ -43,9 +45,11 @@ void QuietGrpcLog() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
 absl::Status ValidateHostPort(const std::string& address) {
   size_t colon = address.rfind(':');
   int port = -1;
-  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 ||
-      port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("'", address, "' is not HOST:PORT"));
+  const bool words = colon != std::string::npos && colon > 0 &&
+                     address.find_first_not_of("0123456789", colon + 1) == std::string::npos &&
+                     std::none_of(address.begin(), address.end(), [](char c) { return c >= 0 && c <= ' '; });
+  if (!words || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("'", Cut(address), "' is not HOST:PORT, with a port up to 65535"));
   }
   return absl::OkStatus();
 }

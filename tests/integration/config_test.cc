@@ -142,6 +142,19 @@ TEST(Config, WrongFilesAndVariablesAreWrongUsage) {
 }
 
 TEST(Config, WorkersServeNoPlainTextBeyondLoopback) {
+  for (const std::string wrong : {"abc", ":70", "127.0.0.1:70000", "127.0.0.1:+5", "127.0.0.1:", "127.0.0.1:0 "}) {
+    for (const char* flag : {"--listen", "--metrics-listen"}) {
+      const CommandResult result = RunCommand({Program("tp-coordinator"), flag, wrong});
+      EXPECT_EQ(result.code, 2);
+      EXPECT_THAT(result.err, HasSubstr(absl::StrCat(flag, ": '", wrong, "' is not HOST:PORT")));
+    }
+    const CommandResult client = RunCommand({Program("tpctl"), "--server", wrong, "status"});
+    EXPECT_EQ(client.code, 1);
+    EXPECT_THAT(client.err, HasSubstr("'" + wrong + "' is not HOST:PORT"));
+  }
+  const CommandResult variable = RunCommand({Program("tp-coordinator")}, {"TP_LISTEN=abc"});
+  EXPECT_EQ(variable.code, 2);
+  EXPECT_THAT(variable.err, HasSubstr("TP_LISTEN"));
   const CommandResult plain = RunCommand({Program("tp-worker"), "--server", "127.0.0.1:1", "--listen", "0.0.0.0:0"});
   EXPECT_EQ(plain.code, 1);
   EXPECT_THAT(plain.err, HasSubstr("--listen 0.0.0.0:0 is not loopback and would serve plain text"));

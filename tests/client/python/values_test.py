@@ -7,12 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import tensorplane
+from tensorplane.calls.generate import generate
 from tensorplane.dtypes import dtype_name, to_wire
 from tensorplane.initializers import parse_initializer
 from tensorplane.layout import owned_indices
 from tensorplane.placements import (mesh_from_proto, mesh_to_proto, parse_placement, placement_text,
                                     placements_to_proto)
 from tensorplane.v1 import placement_pb2
+
+
+class GenerateTest(unittest.TestCase):
+
+    def test_token_ids_are_whole(self) -> None:
+        with self.assertRaises(TypeError):
+            generate("model", [1.5])  # type: ignore[list-item]
 
 
 class PlacementsTest(unittest.TestCase):

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/flags/parse.h"
+
 namespace tp {
 namespace {
 
@@ -18,11 +20,19 @@ TEST(CheckProgramFlags, PlainTextBeyondLoopbackIsAskedFor) {
               HasSubstr("--listen 0.0.0.0:0 is not loopback and would serve plain text"));
 }
 
-TEST(CheckProgramFlags, AddressesAreHostAndPort) {
-  EXPECT_EQ(CheckProgramFlags({.listen = "7050"}, true).code(), absl::StatusCode::kInvalidArgument);
-  const absl::Status metrics = CheckProgramFlags({.listen = "127.0.0.1:0", .metrics_listen = "nine"}, true);
-  EXPECT_EQ(metrics.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(metrics.message()), HasSubstr("--metrics-listen"));
+TEST(Checks, AddressesAreHostAndPort) {
+  EXPECT_EQ(HostPort("127.0.0.1:0"), "");
+  for (const char* wrong : {"7050", "", ":1", "a:", "a:+5", "a:-1", "a:65536", "a:1 ", "a b:1"}) {
+    EXPECT_THAT(HostPort(wrong), HasSubstr("is not HOST:PORT")) << wrong;
+  }
+}
+
+TEST(Checks, WholeNumbersFromALowestOne) {
+  EXPECT_EQ(AtLeast(1)("1"), "");
+  EXPECT_EQ(AtLeast(0)("9223372036854775807"), "");
+  for (const char* wrong : {"0", "-1", "1.5", "9223372036854775808", "x", ""}) {
+    EXPECT_EQ(AtLeast(1)(wrong), "must be a whole number of 1 or more") << wrong;
+  }
 }
 
 TEST(CheckProgramFlags, FilesOfTlsAreRead) {

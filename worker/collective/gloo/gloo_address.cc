@@ -27,12 +27,18 @@ bool IsWildcard(const sockaddr_storage& address) {
   return reinterpret_cast<const sockaddr_in*>(&address)->sin_addr.s_addr == INADDR_ANY;
 }
 
+// Groups and the broadcast address can be bound but are no interface's.
+bool IsNobodys(const sockaddr_in& address) {
+  const uint32_t bits = ntohl(address.sin_addr.s_addr);
+  return IN_MULTICAST(bits) || bits == INADDR_BROADCAST;
+}
+
 bool CanBind(const addrinfo& address) {
   const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
   const bool bound = bind(fd, address.ai_addr, address.ai_addrlen) == 0;
   close(fd);
-  return bound;
+  return bound && !(address.ai_family == AF_INET && IsNobodys(*reinterpret_cast<const sockaddr_in*>(address.ai_addr)));
 }
 
 // "10.0.0.2", "[fe80::2]": what a port can be put behind.

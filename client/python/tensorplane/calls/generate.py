@@ -1,6 +1,7 @@
 """Generation and the cluster's state."""
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 from tensorplane.call import Call, Stream, new_request_id, unary
@@ -23,7 +24,7 @@ def generate(model: str, prompt: str | Sequence[int], *, max_new_tokens: int = 0
         request.text = prompt
     else:
         request.token_ids.SetInParent()
-        request.token_ids.ids.extend(int(token) for token in prompt)
+        request.token_ids.ids.extend(operator.index(token) for token in prompt)
     return Stream("Generate", request, lambda response: GenerateChunk(list(response.token_ids), response.text,
                                                                       response.finish_reason))
 

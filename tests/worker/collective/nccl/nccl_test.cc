@@ -245,19 +245,23 @@ TEST_F(NcclTest, TwoStreamsOfOneCommunicatorKeepTheOrderOfItsCalls) {
     connectors.push_back(*backend->Listen(r, 2));
     addresses.push_back(connectors.back()->Address());
   }
+  std::vector<std::unique_ptr<Communicator>> comms(2);
   std::vector<std::thread> threads;
   for (int r = 0; r < 2; ++r) {
     threads.emplace_back([&, r] {
-      auto comm = *connectors[r]->Connect(addresses, Soon());
+      comms[r] = *connectors[r]->Connect(addresses, Soon());
       FakeStream first(r), second(r);
       std::vector<Array> data;
       for (int i = 0; i < 40; ++i) data.emplace_back(DType::kF32, 100 + i, [&](int64_t) { return r + i; });
       for (int i = 0; i < 40; ++i) {
         FakeStream& stream = (i * 7 + r) % 3 == 0 ? first : second;
-        EXPECT_TRUE(comm->AllReduce(stream, {0, 1}, data[i].data(), 100 + i, DType::kF32, ReduceOp::kSum, Soon()).ok());
+        EXPECT_TRUE(
+            comms[r]->AllReduce(stream, {0, 1}, data[i].data(), 100 + i, DType::kF32, ReduceOp::kSum, Soon()).ok());
       }
-      EXPECT_TRUE(SyncFakeStream(first.get(), watches[r]).ok());
-      EXPECT_TRUE(SyncFakeStream(second.get(), watches[r]).ok());
+      for (FakeStream* stream : {&first, &second}) {
+        const absl::Status ended = SyncFakeStream(stream->get(), watches[r]);
+        EXPECT_TRUE(ended.ok()) << ended;
+      }
       for (int i = 0; i < 40; ++i) EXPECT_EQ(data[i].Get(99), 2 * i + 1);
     });
   }
