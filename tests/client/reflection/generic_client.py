@@ -88,10 +88,15 @@ class GenericClient:
         self._load(name)
         return self._pool.FindServiceByName(name)
 
+    def _class(self, descriptor: Any) -> Any:
+        """The class of a message; what makes it has another name since protobuf 4.22."""
+        make = getattr(message_factory, "GetMessageClass", None)
+        return make(descriptor) if make is not None else self._factory.GetPrototype(descriptor)
+
     def encode(self, message: str, value: dict[str, Any]) -> bytes:
         """The bytes of a message that is known by name, as "tp.v1.Submission"."""
         self._load(message)
-        made = self._factory.GetPrototype(self._pool.FindMessageTypeByName(message))()
+        made = self._class(self._pool.FindMessageTypeByName(message))()
         return bytes(json_format.ParseDict(value, made).SerializeToString())
 
     def describe(self, service: str) -> dict[str, tuple[str, str]]:
@@ -104,8 +109,8 @@ class GenericClient:
         descriptor = self._service(service).methods_by_name[name]
         proto = descriptor_pb2.MethodDescriptorProto()
         descriptor.CopyToProto(proto)
-        request_type = self._factory.GetPrototype(descriptor.input_type)
-        response_type = self._factory.GetPrototype(descriptor.output_type)
+        request_type = self._class(descriptor.input_type)
+        response_type = self._class(descriptor.output_type)
         messages = [json_format.ParseDict(request, request_type()) for request in requests]
         kind = ("stream" if proto.client_streaming else "unary") + ("_stream" if proto.server_streaming else "_unary")
         call = getattr(self._channel, kind)("/" + method, request_type.SerializeToString, response_type.FromString)
