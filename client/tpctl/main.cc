@@ -9,6 +9,7 @@
 #include "client/tpctl/completion.h"
 #include "client/tpctl/tensor_arguments.h"
 #include "common/base/names.h"
+#include "common/rpc/channel.h"
 
 namespace {
 
@@ -195,6 +196,7 @@ std::function<std::string()> AddTensorCommands(CLI::App* app, const GlobalOption
 }  // namespace
 
 int main(int argc, char** argv) {
+  tp::QuietGrpcLog();
   CLI::App app("tpctl drives Tensorplane: tensor-parallel models on a coordinator and its workers.", "tpctl");
   app.require_subcommand(1);
   app.fallthrough();

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/hosts.h"
@@ -57,6 +58,21 @@ absl::Status ValidateHostPort(const std::string& address) {
 bool IsLoopback(const std::string& address) {
   const std::string host = address.substr(0, address.rfind(':'));
   return IsLoopbackHost(host);
+}
+
+absl::Status WithTlsHint(const absl::Status& status, const TlsFiles& tls) {
+  const absl::string_view text = status.message();
+  const char* hint = "";
+  if (absl::StrContains(text, "wrong version number")) {
+    hint = "; it serves plain text, where TLS was asked for";
+  } else if (absl::StrContains(text, "certificate verify failed")) {
+    hint = "; its certificate is not of the authority of --tls-ca";
+  } else if (absl::StrContains(text, "Socket closed")) {
+    hint = !tls.any() ? "; if it serves TLS: --tls-ca, and --tls-cert and --tls-key where it asks for a certificate"
+           : tls.cert.empty() ? "; if it asks for a certificate: --tls-cert and --tls-key"
+                              : "; it may not trust the certificate that was shown";
+  }
+  return absl::Status(status.code(), absl::StrCat(text, hint));
 }
 
 std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const TlsFiles& tls) {

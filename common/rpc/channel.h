@@ -33,6 +33,9 @@ absl::Status ValidateHostPort(const std::string& address);
 // 127.x.x.x, ::1 or localhost.
 bool IsLoopback(const std::string& address);
 
+// The status of a call, with what a failed handshake may come from where its text lets that be guessed.
+absl::Status WithTlsHint(const absl::Status& status, const TlsFiles& tls);
+
 // The one place that chooses credentials: TLS where files are named, plain text where none is. Files that can't be read
 // never end in plain text: the handshake fails.
 std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const TlsFiles& tls);

@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Words = std::vector<std::string>;
 
 Words operator+(Words a, const Words& b) {
@@ -53,6 +54,8 @@ TEST(Tls, AServerWithACertificateIsTrustedByItsAuthority) {
     const CommandResult wrong = coordinator.Tpctl({"status"}, tls);
     EXPECT_EQ(wrong.code, 1);
     EXPECT_THAT(wrong.err, AnyOf(HasSubstr("UNAVAILABLE"), HasSubstr("DEADLINE_EXCEEDED")));
+    EXPECT_THAT(wrong.err, HasSubstr("--tls-ca"));
+    EXPECT_THAT(wrong.err, StartsWith("tpctl: "));  // nothing of gRPC's own
   }
 }
 

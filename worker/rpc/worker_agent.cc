@@ -63,7 +63,7 @@ absl::Status WorkerAgent::Run() {
     const absl::Time started = clock_->Now();
     bool refused = false;
     Turn();
-    absl::Status why = RunSession(&refused);
+    const absl::Status why = WithTlsHint(RunSession(&refused), options_.tls);
     // Nothing of the old session may answer for the new one.
     SetMember(nullptr);
     runtime_->Reset(0);

@@ -12,19 +12,6 @@
 #include "common/rpc/status.h"
 
 namespace tp::client {
-namespace {
-
-// What a failed handshake comes from, where its text lets it be guessed.
-const char* TlsHint(absl::string_view text, const TlsFiles& tls) {
-  if (absl::StrContains(text, "wrong version number")) return "; it serves plain text, where TLS was asked for";
-  if (!absl::StrContains(text, "Socket closed")) return "";
-  if (!tls.any()) return "; if it serves TLS: --tls-ca, and --tls-cert and --tls-key where it asks for a certificate";
-  return tls.cert.empty() ? "; if it asks for a certificate: --tls-cert and --tls-key"
-                          : "; it may not trust the certificate that was shown";
-}
-
-}  // namespace
-
 std::string NewRequestId() {
   static std::atomic<uint64_t> count{0};
   std::random_device random;
@@ -88,8 +75,9 @@ void GrpcClient::Prepare(grpc::ClientContext* context) const {
 absl::Status GrpcClient::Finish(const grpc::Status& status) const {
   const absl::Status converted = FromGrpcStatus(status);
   if (absl::IsUnavailable(converted) && absl::StrContains(converted.message(), "failed to connect"))
-    return absl::UnavailableError(absl::StrCat("no coordinator answers at ", options_.server, ": ", converted.message(),
-                                               TlsHint(converted.message(), options_.tls)));
+    return WithTlsHint(
+        absl::UnavailableError(absl::StrCat("no coordinator answers at ", options_.server, ": ", converted.message())),
+        options_.tls);
   return converted;
 }
 
