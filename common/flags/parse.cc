@@ -111,8 +111,9 @@ std::optional<int> ParseFlags(int argc, char** argv, ConfigKind kind, CLI::App* 
   std::vector<std::string> problems;
   SetFromVariables(options, &problems);
   if (!path.empty()) SetFromFile(path, kind, options, &problems);
+  const bool read = problems.empty();  // what was given and is wrong is not missing
   for (const CLI::Option* option : required) {
-    if (option->count() == 0) {
+    if (read && option->count() == 0) {
       problems.push_back(absl::StrCat("--", FlagOf(*option), " is required: as an option, as ", option->get_envname(),
                                       " or in the file of --config"));
     }

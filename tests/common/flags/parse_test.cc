@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::internal::CaptureStderr;
 using ::testing::internal::CaptureStdout;
 using ::testing::internal::GetCapturedStderr;
@@ -100,6 +101,14 @@ TEST(ParseFlags, WhatIsRequiredAndMissingIsToldWithItsNames) {
   const Parsed parsed = Parse({});
   EXPECT_EQ(parsed.exit, 2);
   EXPECT_EQ(parsed.err, "tp-worker: --server is required: as an option, as TP_SERVER or in the file of --config\n");
+}
+
+// A file that can't be read may hold it, and a wrong value is not a missing one.
+TEST(ParseFlags, WhatIsRequiredIsNotMissingWhereAnotherFaultHidesIt) {
+  const Parsed parsed = Parse({"--config", WriteFile("hides.textproto", "server: \"file:1\"\nthredas: 1")});
+  EXPECT_EQ(parsed.exit, 2);
+  EXPECT_THAT(parsed.err, HasSubstr("no field 'thredas'"));
+  EXPECT_THAT(parsed.err, Not(HasSubstr("is required")));
 }
 
 TEST(ParseFlags, FlagsWithoutValueAreTrueOrFalseElsewhere) {
